@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 readonly default_torch=2.11
-# Another one has its packages and build folders in build/versions/: see CMakePresets.json for REMAT_BUILD_IN.
+# Another LibTorch has its packages and build folders in build/versions/: see CMakePresets.json for REMAT_BUILD_IN.
 readonly torch_version=${REMAT_TORCH_VERSION:-$default_torch}
 if [ "$torch_version" != "$default_torch" ]; then
   export REMAT_TORCH_VERSION REMAT_BUILD_IN="versions/$torch_version/"
@@ -16,7 +16,7 @@ readonly venv=build/${REMAT_BUILD_IN:-}venv
 readonly python_tools=build/${REMAT_BUILD_IN:-}python_tools
 readonly test_packages=('pytest>=9,<10' 'hypothesis>=6,<7' 'expecttest<1' 'mypy>=1.18,<2' 'basedpyright>=1.40,<2' 'perfetto>=0.57,<1')
 readonly model_packages=python/tests/models/requirements.txt
-# Which torchvision goes with which torch; the list has the one of 2.11.
+# The torchvision for each torch; the list of packages has the one for 2.11.
 # shellcheck disable=SC2079  # keys, not numbers
 readonly -A torchvision=([2.10]=0.25.0 [2.11]=0.26.0 [2.12]=0.27.1 [2.13]=0.28.0 [2.14]=0.29.1 [2.15]=0.29.2)
 readonly packages=(g++ cmake ninja-build ccache catch2 nlohmann-json3-dev libcli11-dev libbenchmark-dev python3-dev)
@@ -56,7 +56,7 @@ as_root() {
 
 # Prints the packages that are not installed.
 missing_packages() {
-  # dpkg-query fails when one is unknown: that one is simply not in its output.
+  # dpkg-query fails if a package is unknown, but prints the others all the same.
   { dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${packages[@]}" 2>/dev/null || true; } |
     sed -n 's/^installed //p' | sort -u |
     comm -13 - <(printf '%s\n' "${packages[@]}" | sort -u)
@@ -72,7 +72,7 @@ install_packages() {
   [ "${#missing[@]}" -eq 0 ] && return
   say "installing Debian packages: ${missing[*]}"
   local install=(env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}")
-  # A fresh machine has no package lists, or old ones: then once more after an update.
+  # A fresh machine has no package lists, or old ones: update them, then try again.
   if ! as_root "${install[@]}" >/dev/null 2>&1; then
     if ! { as_root apt-get update -q && as_root "${install[@]}"; }; then
       die "apt-get could not install: ${missing[*]}. Install them by hand, then run this again."
@@ -80,7 +80,7 @@ install_packages() {
   fi
 }
 
-# What tests open the pages of remat-report with; without it they are skipped.
+# Installs the browser in which tests open the pages of remat-report; without it these tests are skipped.
 install_browser() {
   local name
   for name in chromium chromium-browser google-chrome; do
@@ -97,7 +97,7 @@ install_browser() {
     say "apt-get could not install chromium: tests that open pages of remat-report are skipped"
 }
 
-# Prints what CMake would find; fails with CMake's message when a LibTorch was named that does not fit.
+# Prints the LibTorch that CMake would find; fails with CMake's message if one was named that does not fit.
 find_libtorch() {
   cmake -P cmake/FindLibTorch.cmake 2>&1
 }
@@ -113,7 +113,7 @@ make_venv() {
   trap - EXIT INT TERM
 }
 
-# Packages of the tests, in a folder of their own: the Python that has LibTorch stays as it is.
+# Installs the packages of the tests into their own folder: the Python that has LibTorch stays unchanged.
 install_python_tools() {
   local root=$1 python
   for python in "${LibTorch_PYTHON:-}" "$root/../../../../bin/python3" python3; do
@@ -140,7 +140,7 @@ install_tools() {
   "$1" -m pip install --disable-pip-version-check -q --upgrade --target "$python_tools" "${@:2}"
 }
 
-# True if every package of the list is there in the version that it names.
+# True if every package of the list is installed in the listed version.
 has_model_packages() {
   PYTHONPATH=$python_tools "$1" - <(list_model_packages) <<'PYTHON'
 import importlib.metadata
@@ -174,7 +174,7 @@ main() {
     found=$(find_libtorch) || die "$found"
     [[ $found != *"libtorch: none"* ]] || die "torch was installed in $venv, but CMake does not find it there"
   fi
-  # The demo and the benchmarks need none of them.
+  # The demo and the benchmarks need no test packages.
   [[ $preset == demo || $preset == bench ]] || install_python_tools "$(sed -n 's/.*libtorch: //p' <<<"$found")"
   [ "$preset" != campaign ] || cmake --workflow --preset python-campaign
   [ "$preset" = none ] || exec cmake --workflow --preset "$preset"

@@ -10,7 +10,7 @@
 cmake_minimum_required(VERSION 3.25)
 include("${ROOMS}")
 
-# What tells a header from all others: "remat/tape/region.h", or of a private one "tape/turn.h".
+# The name by which headers are told apart: "remat/tape/region.h", or "tape/turn.h" for a private header.
 function(name_of file room out)
   string(REGEX REPLACE "/.*" "" module "${room}")
   if(file MATCHES "/include/(remat/[a-z_0-9/]+\\.h)$")
@@ -51,7 +51,8 @@ foreach(room IN LISTS rooms)
     endforeach()
   endforeach()
 endforeach()
-# All of remat is one namespace, and the library one file: of two types with one name the linker would take the functions of either.
+# All of remat is one namespace and the library one file: if two types had the same name, the linker would keep the functions of
+# only one.
 foreach(room IN LISTS rooms)
   foreach(file IN LISTS files_of_${room})
     if(file MATCHES "\\.h$")

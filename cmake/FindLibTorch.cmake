@@ -44,7 +44,7 @@ elseif(NOT REMAT_TORCH_VERSION IN_LIST REMAT_TORCH_VERSIONS)
     "Set it to the major.minor of your LibTorch, and install one of these if it is another.")
 endif()
 
-# The version of the LibTorch in `root`, as 2.11.0; empty if there is none.
+# Sets `out` to the version of the LibTorch in `root`, as 2.11.0; empty if there is none.
 function(_libtorch_version root out)
   set(${out} "" PARENT_SCOPE)
   set(header "${root}/include/torch/headeronly/version.h")
@@ -60,7 +60,7 @@ function(_libtorch_version root out)
   endif()
 endfunction()
 
-# TRUE if `version` has the major.minor of REMAT_TORCH_VERSION.
+# Sets `out` to TRUE if `version` has the major.minor of REMAT_TORCH_VERSION.
 function(_libtorch_fits version out)
   string(REGEX MATCH "^[0-9]+\\.[0-9]+" minor "${version}")
   if(minor STREQUAL REMAT_TORCH_VERSION OR (REMAT_TORCH_VERSION STREQUAL "any" AND minor IN_LIST REMAT_TORCH_VERSIONS))
@@ -70,7 +70,7 @@ function(_libtorch_fits version out)
   endif()
 endfunction()
 
-# The root named by the user, and how it was named; empty if none was.
+# Sets the root that the user has named and the variable that named it; empty if none did.
 function(_libtorch_named out_root out_origin)
   set(${out_origin} "" PARENT_SCOPE)
   set(up3 "/[^/]+/[^/]+/[^/]+/*$")
@@ -85,7 +85,7 @@ function(_libtorch_named out_root out_origin)
   foreach(candidate IN ITEMS "${Torch_DIR}" "$ENV{Torch_DIR}")
     if(candidate AND NOT candidate MATCHES "-NOTFOUND$")
       cmake_path(ABSOLUTE_PATH candidate NORMALIZE)
-      # Torch_DIR is <root>/share/cmake/Torch by CMake's custom; people also set it to <root>.
+      # Torch_DIR is <root>/share/cmake/Torch by CMake's convention; people also set it to <root>.
       if(EXISTS "${candidate}/TorchConfig.cmake")
         string(REGEX REPLACE "${up3}" "" candidate "${candidate}")
       endif()
@@ -103,7 +103,7 @@ function(_libtorch_named out_root out_origin)
   endif()
 endfunction()
 
-# The folder of the active Python's torch. It is not imported: that takes seconds.
+# Sets `out` to the folder of the active Python's torch, without importing torch, which takes seconds.
 function(_libtorch_of_python out)
   set(${out} "" PARENT_SCOPE)
   if(NOT LibTorch_PYTHON)
@@ -112,7 +112,7 @@ function(_libtorch_of_python out)
   if(NOT LibTorch_PYTHON)
     return()
   endif()
-  # pip hides torch from import while it builds a package; it is still where packages are.
+  # pip hides torch from import while it builds a package, but torch is still in the folder of packages.
   set(script [=[
 import importlib.util, os, sys, sysconfig
 spec = importlib.util.find_spec("torch")
@@ -127,7 +127,7 @@ print(next((f for f in found if os.path.isdir(f)), ""), end="")
   endif()
 endfunction()
 
-# Sets _root and _version; _version is empty if there is no LibTorch; _passed_over says what did not fit.
+# Sets _root and _version, which is empty if there is no LibTorch, and _passed_over, which lists the candidates that did not fit.
 function(_libtorch_search)
   set(_root "" PARENT_SCOPE)
   set(_version "" PARENT_SCOPE)
@@ -205,8 +205,8 @@ find_package_handle_standard_args(LibTorch
   REASON_FAILURE_MESSAGE "expected LibTorch ${_libtorch_wanted}, got none.${_passed_over} Run ./setup.sh, or pip install '${_libtorch_pip}' into the active Python, or set Torch_DIR or CMAKE_PREFIX_PATH.")
 
 if(LibTorch_FOUND AND NOT TARGET remat_libtorch::torch_cpu)
-  # A CUDA build of LibTorch needs libraries that the wheel keeps beside it; it finds them itself when loaded, the linker
-  # must be told, or told not to ask.
+  # A CUDA build of LibTorch needs libraries that the wheel keeps beside it. LibTorch finds them when loaded; the linker must be
+  # given them, or told to ignore them.
   file(GLOB _libtorch_nvidia "${_root}/../nvidia/*/lib")
   set(_libtorch_link_options "LINKER:--allow-shlib-undefined")
   foreach(_dir IN LISTS _libtorch_nvidia ITEMS "${LibTorch_LIBRARY_DIR}")
@@ -218,7 +218,7 @@ if(LibTorch_FOUND AND NOT TARGET remat_libtorch::torch_cpu)
   set_target_properties(remat_libtorch::c10 PROPERTIES
     IMPORTED_LOCATION "${LibTorch_LIBRARY_DIR}/libc10.so"
     INTERFACE_INCLUDE_DIRECTORIES "${LibTorch_INCLUDE_DIR}"
-    # LibTorch ships fmt's headers, not its library.
+    # LibTorch ships fmt's headers without its library.
     INTERFACE_COMPILE_DEFINITIONS FMT_HEADER_ONLY=1
     INTERFACE_LINK_OPTIONS "${_libtorch_link_options}")
 
@@ -233,7 +233,7 @@ if(LibTorch_FOUND AND NOT TARGET remat_libtorch::torch_cpu)
     INTERFACE_INCLUDE_DIRECTORIES "${LibTorch_INCLUDE_DIR}/torch/csrc/api/include"
     INTERFACE_LINK_LIBRARIES remat_libtorch::torch_cpu)
 
-  # Every backend that this LibTorch has, CUDA too: libtorch.so has no symbols, so it must be linked by force.
+  # Every backend of this LibTorch, CUDA too. libtorch.so exports no symbols, so it must be linked by force.
   add_library(remat_libtorch::torch INTERFACE IMPORTED)
   set_target_properties(remat_libtorch::torch PROPERTIES
     INTERFACE_LINK_LIBRARIES

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-# libbacktrace, which comes with g++: recordings name lines of C++ by it. REMAT_HAS_BACKTRACE is on where it is there; without it
-# recordings have addresses. It ends up inside libremat.so, unseen by those who have one of their own; a static library of
-# ours is left without it, since its users would have to link it.
+# libbacktrace, which comes with g++: recordings use it to name lines of C++. REMAT_HAS_BACKTRACE is on if it is found; otherwise
+# recordings have addresses. It is linked into libremat.so with hidden symbols, so that users may have their own copy; a static
+# library is built without it, since its users would have to link it.
 include(CheckCXXSourceCompiles)
 if(BUILD_SHARED_LIBS)
   set(CMAKE_REQUIRED_LIBRARIES backtrace)
@@ -12,7 +12,8 @@ if(BUILD_SHARED_LIBS)
   unset(CMAKE_REQUIRED_LIBRARIES)
 endif()
 
-# remat_compile_with_backtrace(source): it may include <backtrace.h>, which other compilers and clang-tidy do not find by themselves.
+# remat_compile_with_backtrace(source): allows the source to include <backtrace.h>, which other compilers and clang-tidy do not
+# find by themselves.
 function(remat_compile_with_backtrace source)
   if(REMAT_HAS_BACKTRACE)
     execute_process(COMMAND "${CMAKE_CXX_COMPILER}" -print-file-name=include

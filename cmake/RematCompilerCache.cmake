@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-# ccache when it is there, and no more compile jobs at once than memory has room for.
+# Uses ccache if it is installed, and limits parallel compile jobs to the memory that is there.
 
 find_program(REMAT_CCACHE ccache DOC "ccache, used when found")
 if(REMAT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # The sloppiness is what ccache's manual asks for with precompiled headers. Paths count relative to the source folder,
-  # so that another clone, and the test that builds remat as a part of another project, reuse what was compiled here.
+  # The sloppiness is that of ccache's manual for precompiled headers. Paths count relative to the source folder, so that another
+  # clone, and the test that builds remat as a part of another project, reuse the cache.
   set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env
     "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
     CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime

@@ -3,9 +3,9 @@
 # Suites on CUDA tensors. They have the label cuda and run on the machine's GPU, or on the stand-in where there is none: see
 # tests/cuda_stand_in/README.md.
 #
-# Sets REMAT_HAS_CUDA_TESTS. Where it is OFF, the functions below add nothing, and the configure run has said why.
+# Sets REMAT_HAS_CUDA_TESTS. If it is OFF, the functions below add nothing, and the configure run has said why.
 
-# Why there can be no suites on CUDA tensors; empty if there can. Sets REMAT_CUDA_HEADERS.
+# Sets `out` to the reason why there are no suites on CUDA tensors; empty if there are some. Sets REMAT_CUDA_HEADERS.
 function(_remat_find_cuda_reason out)
   set(${out} "" PARENT_SCOPE)
   if(REMAT_SANITIZE)
@@ -38,7 +38,7 @@ if(reason)
 endif()
 set(REMAT_CUDA_STAND_IN "${CMAKE_CURRENT_BINARY_DIR}/cuda_stand_in")
 
-# Gives an existing test what all tests with the label cuda have; `order` may be empty.
+# Adds the properties that all tests with the label cuda have; `order` may be empty.
 function(_remat_mark_cuda_test name order)
   set_property(TEST ${name} APPEND PROPERTY LABELS cuda)
   set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT REMAT_TEST_DEVICE=cuda)

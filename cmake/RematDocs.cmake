@@ -2,13 +2,13 @@
 
 # Programs in the documentation, compiled and run as tests.
 
-# remat_add_doc_tests(tutorial docs/tutorials/cpp.md): one test docs.tutorial.N for the N-th ```cpp block of the file. What the
-# blocks define beside main() has different names.
+# remat_add_doc_tests(guide docs/tutorials/cpp.md): one test docs.guide.N for the N-th ```cpp block of the file. All blocks share one
+# program, so names that they define outside main() must differ.
 function(remat_add_doc_tests name file)
   set(path "${PROJECT_SOURCE_DIR}/${file}")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${path}")
   file(READ "${path}" text)
-  # CMake lists split at semicolons and brackets; neither may be seen while blocks are cut out.
+  # CMake lists split at semicolons and brackets, so both are replaced while blocks are cut out.
   string(ASCII 1 semicolon)
   string(ASCII 2 open)
   string(ASCII 3 close)
@@ -27,7 +27,7 @@ function(remat_add_doc_tests name file)
     string(REPLACE "${semicolon}" ";" block "${block}")
     string(REPLACE "${open}" "[" block "${block}")
     string(REPLACE "${close}" "]" block "${block}")
-    # A function of its own, in one program for all: each file of its own with LibTorch takes 8 s to compile.
+    # Each block becomes a function in one program for all: a file with LibTorch's headers takes 8 s to compile.
     set(program ${name}_${number})
     if(NOT block MATCHES "int main\\(\\) {.*\n}\n$")
       message(FATAL_ERROR "[docs] block ${number} of ${file}: expected a program that ends with its int main().")
@@ -44,7 +44,7 @@ function(remat_add_doc_tests name file)
   endforeach()
 endfunction()
 
-# Once, after all of them: the program that they are in, which runs the one that its argument names.
+# Call once, after all remat_add_doc_tests(): adds the program with all blocks, which runs the block that its argument names.
 function(remat_add_doc_programs)
   get_property(programs GLOBAL PROPERTY REMAT_DOC_PROGRAMS)
   set(declared "")

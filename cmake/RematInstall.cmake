@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-# Installs what find_package(Remat) needs: what knows LibTorch in a folder for its minor version, so that installs for several
-# of them can share a prefix.
+# Installs the files for find_package(Remat). Those that depend on LibTorch go into a folder for its minor version, so that
+# installs for several versions can share a prefix.
 
 include(CMakePackageConfigHelpers)
 set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Remat)

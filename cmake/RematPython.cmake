@@ -10,7 +10,7 @@
 set(REMAT_PYTHON "")
 set(REMAT_PYTHON_MISSING "LibTorch in ${LibTorch_LAST_ROOT} has no libtorch_python.so: expected torch from a wheel")
 if(EXISTS "${LibTorch_LIBRARY_DIR}/libtorch_python.so")
-  # pip's interpreter, the one named, that of the folder that has torch, the active one.
+  # Candidates in order: pip's interpreter, the one named, that of the folder that has torch, the active one.
   find_program(_python_on_path NAMES python3 python NO_CACHE)
   set(_candidates "${Python_EXECUTABLE}" "${LibTorch_PYTHON}" "${LibTorch_LAST_ROOT}/../../../../bin/python3"
     "${_python_on_path}")

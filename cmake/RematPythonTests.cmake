@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-# Suites of pytest, run on the package in the build folder.
+# Suites of pytest that run on the package in the build folder.
 
 set(REMAT_PYTHON_TOOLS "${PROJECT_SOURCE_DIR}/build/$ENV{REMAT_BUILD_IN}python_tools" CACHE PATH "Where setup.sh puts pytest and others")
 set(REMAT_PYTHON_PATH "${PROJECT_BINARY_DIR}/python:${REMAT_PYTHON_TOOLS}")
@@ -14,8 +14,8 @@ if(NOT status EQUAL 0)
     "tests are left out. Run ./setup.sh none.")
 endif()
 
-# The program is Python, which is not linked with the sanitizer: its library must come first, and after it libstdc++, which it
-# asks at its start for what throws. Python does not free all it has.
+# Python is not linked with the sanitizer, so the sanitizer's library must come first, followed by libstdc++, in which it looks up
+# the function that throws at its start. Python does not free all its memory.
 set(REMAT_PYTHON_SANITIZER "")
 if(REMAT_SANITIZE MATCHES address)
   foreach(library libasan.so libstdc++.so)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-# How every target of the project is made: compile options, modules, programs.
+# Functions that define the project's targets: compile options, modules, programs.
 
-# What all our code is compiled with; nothing here reaches those who link remat.
+# Compile options of all our code. They do not reach targets that link remat.
 add_library(remat_build_options INTERFACE)
 target_compile_features(remat_build_options INTERFACE cxx_std_20)
 target_compile_options(remat_build_options INTERFACE
   -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wcast-qual -Wunused -Wmissing-declarations
-  # g++ 12 warns of std::string's own operator+ (GCC bug 105651).
+  # g++ 12 warns about std::string's own operator+ (GCC bug 105651).
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict -Wno-stringop-overflow>)
 if(REMAT_WERROR)
   target_compile_options(remat_build_options INTERFACE -Werror)
@@ -15,9 +15,9 @@ endif()
 if(REMAT_SANITIZE)
   target_compile_options(remat_build_options INTERFACE
     -O1 -g1 -fsanitize=${REMAT_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer
-    # Of a target with the property: what follows an option that turns a check on turns it off.
+    # Turns one check off for targets with this property; must follow the option that turns the checks on.
     $<$<BOOL:$<TARGET_PROPERTY:REMAT_WITHOUT_VPTR_CHECK>>:-fno-sanitize=vptr>
-    # Wrong too often in instrumented code.
+    # This warning is wrong too often in instrumented code.
     -Wno-maybe-uninitialized)
   target_link_options(remat_build_options INTERFACE -fsanitize=${REMAT_SANITIZE})
 endif()
@@ -71,7 +71,7 @@ function(remat_check_all_listed)
   list(TRANSFORM arg_PATTERNS PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
   file(GLOB_RECURSE present CONFIGURE_DEPENDS RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}" ${arg_PATTERNS})
   list(REMOVE_ITEM present ${arg_LISTED})
-  # A folder with a CMakeLists.txt of its own lists its own.
+  # A folder with its own CMakeLists.txt lists its sources itself.
   foreach(file IN LISTS present)
     get_filename_component(folder "${file}" DIRECTORY)
     while(folder)
@@ -140,7 +140,7 @@ function(remat_add_module module)
 endfunction()
 
 # remat_add_room(SOURCES a.cpp PRIVATE_HEADERS b.h HEADERS include/remat/tape/c.h PUBLIC_HEADERS d.h)
-# In the folder of a room of a module: its files, which may include those of the rooms listed before theirs.
+# Call in the folder of a room: its files may include those of the rooms listed before it.
 function(remat_add_room)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "" "SOURCES;PRIVATE_HEADERS;HEADERS;PUBLIC_HEADERS")
   if(arg_UNPARSED_ARGUMENTS)
@@ -150,7 +150,7 @@ function(remat_add_room)
   target_include_directories(remat_${module}_module PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
 endfunction()
 
-# The files of `room`, which is `module` or one of its rooms: all that are in this folder, and public headers.
+# Adds the files of `room`, which is `module` or one of its rooms: all files in this folder, and public headers.
 function(remat_add_files sources private_headers headers public_headers)
   remat_check_listed("${room}, sources" ${sources})
   list(TRANSFORM public_headers PREPEND "${PROJECT_SOURCE_DIR}/include/remat/${module}/")
@@ -173,7 +173,7 @@ function(remat_add_files sources private_headers headers public_headers)
   set_property(GLOBAL PROPERTY REMAT_SEEN_BY_${room} ${seen})
 endfunction()
 
-# Once, after all modules: nothing of them is compiled while a file includes one that it may not see. See CheckRooms.cmake.
+# Call once, after all modules: no source is compiled while a file includes a header that it may not see. See CheckRooms.cmake.
 function(remat_check_rooms)
   get_property(rooms GLOBAL PROPERTY REMAT_ROOMS)
   get_property(modules GLOBAL PROPERTY REMAT_MODULES)
@@ -193,7 +193,7 @@ function(remat_check_rooms)
       message(FATAL_ERROR "[headers] not listed as a public header of any module, so never installed: ${header}. List or remove it.")
     endif()
   endforeach()
-  # Nothing of ours includes the front door.
+  # No source of ours includes <remat/remat.h>, the front door.
   string(APPEND list "list(APPEND rooms front_door)\nset(files_of_front_door \"${front_door}\")\nset(seen_by_front_door \${rooms})\n")
   list(TRANSFORM public REPLACE "^.*/include/(remat/.*)$" "\\1")
   string(APPEND list "set(public_headers ${public})\n")
@@ -213,7 +213,7 @@ endfunction()
 
 # remat_add_library(remat [OF_TORCH] MODULES placeholder tape... [HEADERS_OF more modules...] LINKS targets...)
 # Target remat, alias remat::MODULE of each module: a library of these modules, installed with their public headers.
-# OF_TORCH: it is another one for each minor version of LibTorch, and is installed into a folder for that.
+# OF_TORCH: the library depends on LibTorch's minor version, and is installed into a folder for it.
 function(remat_add_library target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "OF_TORCH" "" "MODULES;HEADERS_OF;LINKS")
   add_library(${target})
@@ -239,7 +239,7 @@ function(remat_add_library target)
     VERIFY_INTERFACE_HEADER_SETS ON
     VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
-    # A wheel's LibTorch lies where no loader looks, so installed libraries remember it.
+    # A wheel's LibTorch is in no folder that the loader searches, so installed libraries remember its place.
     INSTALL_RPATH "${rpath}"
     INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS ${target} EXPORT RematTargets
@@ -259,7 +259,7 @@ function(remat_add_plain_program target)
   target_link_libraries(${target} PRIVATE remat_build_options ${arg_LINKS})
 endfunction()
 
-# remat_internals: the headers that modules have for each other, for tests and for what binds another language to remat.
+# remat_internals: the headers that modules have for each other, for tests and for bindings of other languages.
 function(remat_add_internals)
   get_property(modules GLOBAL PROPERTY REMAT_MODULES)
   add_library(remat_internals INTERFACE)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-# How suites, compile-failure tests and their time budgets are declared.
+# Functions that declare suites, compile-failure tests and their budgets of CPU time.
 
 set(REMAT_BUDGET_TOTAL_S 3800 CACHE STRING "CPU time for all suites together, in seconds")
-# Three, since the same code takes two to three times the CPU time on a slow shared machine.
+# The scale is three, since the same code takes two to three times the CPU time on a slow shared machine.
 set(REMAT_BUDGET_SCALE 3 CACHE STRING "A test fails that takes its budget of CPU time this many times")
 
-# remat_add_test(name BUDGET_S 20 COMMAND program arguments...): a ctest test that is judged by the CPU time that it takes,
-# which other work on the machine does not change. The time by the clock only ends a test that hangs.
+# remat_add_test(name BUDGET_S 20 COMMAND program arguments...): a ctest test that is judged by its CPU time, which other work on
+# the machine does not change. The limit on wall time only ends a test that hangs.
 function(remat_add_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "BUDGET_S" "COMMAND")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_BUDGET_S)
@@ -42,10 +42,11 @@ function(remat_print_budgets)
   endif()
 endfunction()
 
-# Tests spend their time in remat and LibTorch: what is their own is compiled in two thirds of the time at -O1.
+# Tests spend their time in remat and LibTorch, so -O1 is enough for their own code, which then compiles in two thirds of the
+# time.
 set(test_options $<$<CONFIG:Release>:-O1>)
 
-# What every suite is compiled with: torch/torch.h and Catch2, precompiled once for all.
+# Options and precompiled headers (torch/torch.h and Catch2) that all suites share.
 add_library(remat_test_support OBJECT support/precompiled.cpp)
 target_link_libraries(remat_test_support
   PUBLIC remat::remat remat_internals Catch2::Catch2WithMain remat_build_options)
@@ -68,7 +69,7 @@ function(remat_reuse_precompiled target)
   target_precompile_headers(${target} REUSE_FROM remat_test_support)
 endfunction()
 
-# The default device of a suite's tensors, and the listener that asks the CUDA stand-in after each test.
+# The default device of a suite's tensors, and the listener that checks the CUDA stand-in after each test.
 add_library(remat_test_device OBJECT support/cuda_listener.cpp support/default_device.cpp)
 target_link_libraries(remat_test_device PRIVATE remat::remat Catch2::Catch2WithMain remat_build_options)
 target_include_directories(remat_test_device PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
@@ -139,19 +140,20 @@ function(remat_add_suite_run suite name environment)
 endfunction()
 
 # remat_add_failing_command(name 5 "regex" program arguments...): a ctest test with that budget, which passes when the command
-# fails and says `regex`.
+# fails and its output matches `regex`.
 function(remat_add_failing_command name budget_s regex)
   remat_add_test(${name} BUDGET_S ${budget_s} COMMAND "${CMAKE_COMMAND}" "-DREGEX=${regex}"
     -P "${PROJECT_SOURCE_DIR}/cmake/ExpectFailure.cmake" -- ${ARGN})
 endfunction()
 
-# remat_add_compile_fail_test(name compile_fail/file.cpp "regex"): the compiler must refuse the file and say `regex`.
+# remat_add_compile_fail_test(name compile_fail/file.cpp "regex"): passes when the compiler refuses the file with output that
+# matches `regex`.
 function(remat_add_compile_fail_test name file regex)
   remat_check_listed("compile failure ${name}" ${file})
   string(REPLACE "." "_" target "${name}_compile_fail")
   add_library(${target} OBJECT EXCLUDE_FROM_ALL ${file})
   target_link_libraries(${target} PRIVATE remat::remat)
-  # A response file: the compiler with what this target would be compiled with, without the build tool.
+  # A response file: runs the compiler with this target's options, without the build tool.
   set(includes "$<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>")
   set(definitions "$<TARGET_PROPERTY:${target},COMPILE_DEFINITIONS>")
   set(arguments "${CMAKE_CURRENT_BINARY_DIR}/${target}.rsp")

@@ -31,13 +31,13 @@ piece all-tests "$(binary_of "${suites[@]}" "${libraries[@]}")" 0 0 0 \
 piece tsan "$sources_name" 0 0 0 cmake --workflow --preset tsan
 piece python-asan "$sources_name" 0 0 0 cmake --workflow --preset python-asan
 if [ -e tests/mutants/run.py ]; then
-  # It breaks the libraries of the release build.
+  # mutants/run.py needs the tests and libraries of build/release.
   # shellcheck disable=SC2016
   piece mutants "$sources_name" 0 0 0 sh -c \
     'cmake --preset release && cmake --build --preset release && "$1" tests/mutants/run.py' mutants "$python"
 fi
 
-# suite NAME SHARD FIRST_SEED PROGRAMS [NAME=VALUE...] -- ARGUMENTS...: a piece that is one program, sanitized.
+# suite NAME SHARD FIRST_SEED PROGRAMS [NAME=VALUE...] -- ARGUMENTS...: a piece that runs one sanitized program.
 suite() {
   local name=$1 shard=$2 seed=$3 count=$4
   shift 4

@@ -1,16 +1,16 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: BSD-3-Clause
 
-# Sourced by the campaigns: pieces of work that are not done again once they have passed. Needs record_dir.
+# Sourced by the campaigns: pieces of work that are skipped once they have passed. Needs record_dir.
 #
-# $record_dir/log.tsv gets a line per finished piece: time, suite, binary, shard, first seed, programs, seconds, status,
-# commit. campaign_summary.sh makes a table of it.
+# $record_dir/log.tsv gets a line per finished piece: time, suite, binary, shard, first seed, programs, seconds, status, commit.
+# campaign_summary.sh makes a table of it.
 mkdir -p "${record_dir:?}"
 log=$record_dir/log.tsv
 failures=0
 commit=$(git -C "$(dirname "${BASH_SOURCE[0]}")" describe --always --dirty 2>/dev/null || echo unknown)
 
-# A name for what is tested: what these files hold.
+# Prints a name for the tested files: a hash of their contents.
 binary_of() {
   cat "$@" | sha256sum | cut -c1-12
 }
@@ -38,7 +38,7 @@ piece() {
   fi
 }
 
-# The last words of a campaign; false if a piece has failed.
+# Prints the end of a campaign; false if a piece has failed.
 end_campaign() {
   "$(dirname "${BASH_SOURCE[0]}")/campaign_summary.sh" "$log"
   echo "[campaign] $failures failed; the record is $log"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 
-# campaign_summary.sh LOG: a table of results, one row for each suite and binary in a log of campaigns.
+# campaign_summary.sh LOG: prints the rows of the table in docs/reliability.md, one for each suite and binary in a log of
+# campaigns.
 set -euo pipefail
 
 if [ ! -e "$1" ]; then

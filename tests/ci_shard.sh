@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # ci_shard.sh BUILD_DIR PYTHON PYTHONPATH FUZZ_SUITE...: about a minute of random programs that no test of the day before ran,
-# then op samples in configurations of which the same holds. Without a Python package, PYTHON is empty.
+# then op samples in configurations that were not run either. Without a Python package, PYTHON is empty.
 set -euo pipefail
 
 build_dir=$1
 python=$2
 export PYTHONPATH=$3 PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1
 shift 3
-# Beyond the seeds of tests and campaigns; another shard every day, for a year.
+# Seeds start beyond those of tests and campaigns; each day of a year has another shard.
 shard=${REMAT_CI_SHARD:-$((1000 + $(date +%s) / 86400 % 365))}
 programs=3000
 python_programs=1000

@@ -35,7 +35,7 @@ if [ -n "$python" ]; then
   mapfile -t modules < <(find -L "$package" -maxdepth 1 -name '_C.*.so' -type f)
   binary=$(binary_of "${modules[@]}" "${libraries[@]}" "${stand_in[@]}" ./*.py fuzz/*.py)
   programs=$((programs / 5))
-  # The last quarter of the shards has words of programs that came later.
+  # The last quarter of the shards has ops that were added later.
   for ((shard = 0; shard < shards; ++shard)); do
     seed=$((shard * programs + (4 * shard / shards == 3 ? 300000 : 0)))
     piece python.fuzz.cuda "$binary" "$shard" "$seed" "$programs" "$run" "$python" -m fuzz --seed "$seed" --count "$programs"

@@ -19,14 +19,14 @@ readonly pack=$PWD/build/cuda_day
 readonly build=$PWD/${REMAT_CUDA_DAY_BUILD:-build/${REMAT_BUILD_IN:-}release}
 readonly packed_python=${REMAT_CUDA_DAY_PYTHON:-3.12}
 readonly stand_in=$build/tests/cuda_stand_in
-# Steps, most telling first, each with the seconds that are kept for it; what one leaves, the next ones may take.
+# Steps, the most informative first, each with the seconds reserved for it; later steps may use the time that a step leaves.
 readonly steps=(build suites table_fp32 table_bf16 host_bound sanitizer)
 readonly -A seconds=([build]=210 [suites]=90 [table_fp32]=70 [table_bf16]=45 [host_bound]=25 [sanitizer]=40)
 readonly -A titles=([build]="Machine and build" [suites]="Suites with the label cuda" [table_fp32]="Steps, fp32"
   [table_bf16]="Steps, bf16" [host_bound]="Steps bound by the host" [sanitizer]="compute-sanitizer")
 # Suites that run first: backwards inside regions, registered devices, streams and the threads of a device.
 readonly telling='^cuda\.python\.(device|streams|backwards|regions)'
-# How a step ends: 0 is done, these are others.
+# Exit statuses of a step, besides 0 for done.
 readonly with_findings=3 left_out=4 over_time=124
 
 say() { printf '[cuda_day] %s\n' "$*" >&2; }
@@ -147,7 +147,7 @@ facts() {
   echo "| cores | $(cores) |"
 }
 
-# Configures a build folder that has not been, with what is packed and without what this run does not need.
+# Configures a new build folder, with the packed files and without parts that this run does not need.
 configure() {
   local options=(-G Ninja -DCMAKE_BUILD_TYPE=Release -DREMAT_BUILD_BENCH=OFF -DREMAT_BUILD_EXAMPLES=OFF -DREMAT_BUILD_TOOLS=OFF
     -DREMAT_INSTALL=OFF -DREMAT_BUDGET_SCALE=20) include minor
@@ -184,7 +184,7 @@ build_step() {
     }
     python=$(python_of_build)
   fi
-  # Where LibTorch's CUDA headers are missing there are no suites, and no find_gpu; the tables need neither.
+  # Without LibTorch's CUDA headers there are no suites and no find_gpu; the tables need neither.
   within ninja -C "$build" cuda_stand_in_find_gpu >&2
   facts
   echo
@@ -225,7 +225,7 @@ why_no_package() {
   fi
 }
 
-# Prints the suites that have not passed yet, the telling ones first.
+# Prints the suites that have not passed yet, the most informative first.
 suites_to_run() {
   local all
   all=$(ctest --test-dir "$build" -N -L '^cuda$' | sed -n 's/^ *Test *#[0-9]*: //p')
@@ -255,7 +255,7 @@ suites_step() {
   suites_table "$before"
 }
 
-# suites_table BYTES: the results so far; what failed is read after so many bytes of the log.
+# suites_table BYTES: prints the results so far; failures are read after this many bytes of the log.
 suites_table() {
   local results name status=0
   # The last result of each suite.
@@ -314,7 +314,7 @@ sanitizer_step() {
     echo "compute-sanitizer is not there."
     return $left_out
   else
-    # Each tensor has an allocation of its own then, whose end the tool knows.
+    # Gives each tensor its own allocation, so that the tool knows where it ends.
     text=$(PYTORCH_NO_CUDA_MEMORY_CACHING=1 on_cuda "$sanitizer" --tool memcheck --error-exitcode $with_findings \
       "$python" bench/bench_cuda.py offload 2>&1) && status=0 || status=$?
   fi
@@ -326,7 +326,7 @@ sanitizer_step() {
 # True if a step has been done in an earlier run, without findings.
 is_done() { head -n 1 "$out/$1.md" 2>/dev/null | grep -q ': done$'; }
 
-# Seconds that are kept for the steps after $1.
+# Prints the seconds reserved for the steps after $1.
 kept_after() {
   local step sum=0 after=
   for step in "${steps[@]}"; do

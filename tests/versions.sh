@@ -28,7 +28,7 @@ readonly build=$folder/release
 cmake --preset release >"$folder/configure.log" || die "configure failed: see $folder/configure.log"
 cmake --build "$build"
 
-# What has passed counts for these files only.
+# The list of passed suites is valid for these files only.
 state=$({ git rev-parse HEAD && git diff HEAD && git ls-files --others --exclude-standard; } | sha256sum | cut -c 1-16)
 readonly passed=$folder/passed.$state
 touch "$passed"

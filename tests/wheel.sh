@@ -23,7 +23,7 @@ export UV_CACHE_DIR=$work/uv-cache
 passed=$work/passed.$(sha256sum "$wheel" | cut -c 1-16)
 touch "$passed"
 
-# Prints MINOR-PYTHON for all that the wheel has bindings for and this machine an interpreter.
+# Prints MINOR-PYTHON for each pair for which the wheel has bindings and this machine an interpreter.
 pairs() {
   local name minor python
   while read -r name; do
@@ -37,7 +37,7 @@ try_pair() {
   local minor=${1%-*} python=${1#*-} venv=$work/venvs/$1
   rm -rf "$venv"
   "$uv" venv -q --python "$(interpreters_of "$python" | tail -n 1)" "$venv"
-  # triton is for GPUs, and large.
+  # triton is large and needs a GPU.
   "$uv" pip install -q --python "$venv/bin/python" --override <(echo "triton; sys_platform == 'never'") \
     "torch==$minor.*" 'transformers>=4.57' numpy "$wheel"
   cd "$venv"
@@ -51,7 +51,7 @@ print(f"import: {1e3 * (time.perf_counter() - start):.0f} ms over that of torch"
   rm -rf "$venv"
 }
 
-# In a process of its own, which ends at the first command that fails.
+# Runs in its own process, which ends at the first command that fails.
 if [ "${1:-}" = --try ]; then
   try_pair "$2"
   exit

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 
-# within_budget.sh NAME BUDGET_S LIMIT_S -- COMMAND...: runs a test and judges it by its CPU time, all its processes together.
-# Fails if the command does, and if it took LIMIT_S seconds or more.
+# within_budget.sh NAME BUDGET_S LIMIT_S -- COMMAND...: runs a test and judges it by the CPU time of all its processes. Fails if
+# the command does, or if it took LIMIT_S seconds or more.
 set -uo pipefail
 
 name=$1 budget=$2 limit=$3
@@ -12,7 +12,8 @@ exec 3>&1 4>&2
 TIMEFORMAT='%U %S'
 spent=$({ time "$@" 1>&3 2>&4 3>&- 4>&-; } 2>&1)
 status=$?
-# The last line: before it the shell may say what ended the command. A comma is some languages' point.
+# Reads the last line: before it the shell may have printed what ended the command. Some locales write the decimal point as a
+# comma.
 seconds=$(tr , . <<<"$spent" | LC_ALL=C awk 'END { printf "%.1f", $1 + $2 }')
 echo "[budget] $name: $seconds s of CPU time, budget $budget s"
 [ "$status" -eq 0 ] || exit "$status"

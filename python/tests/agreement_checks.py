@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What test_agreement.py runs on each rank: settings that differ by rank raise on all ranks, others do not."""
+"""Checks that test_agreement.py runs on each rank: settings that differ by rank raise on all ranks, others do not."""
 
 import collections
 import contextlib
@@ -31,7 +31,7 @@ def variable(name, value):
         del os.environ[name]
 
 
-# Settings.
+# Settings
 
 
 @check
@@ -136,11 +136,11 @@ def sizes_may_differ():
     exchange_unevenly()
 
 
-# Ranks that have other regions than their peers.
+# Ranks with other regions than their peers
 
 
 def stage_step(stage, has_next, receive, send):
-    """Forward and backward of one stage; the last one begins its backward first."""
+    """Forward and backward of one stage; the last stage begins its backward first."""
     x = torch.zeros(2, 4)
     if receive is not None:
         dist.recv(x, receive)
@@ -191,7 +191,7 @@ def a_stage_that_differs_in_a_shared_region_raises():
         x = leaf(2, 4)
         y = shared(x)
         if rank() < world() - 1:
-            time.sleep(0.1)  # the last one is the first to begin its backward
+            time.sleep(0.1)  # the last stage is the first to begin its backward
         y.sum().backward()
 
     assert_all_raise(ValueError, run, "region 'layer'")
@@ -213,7 +213,7 @@ def a_rank_may_have_no_region():
     assert_all_raise(ValueError, lambda: step(pointwise, replay=on_rank(0, "tape", "function")), "tape on rank 0")
 
 
-# The group and its store.
+# The group and its store
 
 
 @check
@@ -226,7 +226,7 @@ def a_new_group_begins_anew():
     for i, engine in enumerate(("function", "tape")):
         dist.barrier()
         dist.destroy_process_group()
-        step(pointwise, replay="tape" if number else "function")  # nobody is asked
+        step(pointwise, replay="tape" if number else "function")  # no rank is asked
         dist.init_process_group("gloo", store=dist.PrefixStore(f"again {i}", store), rank=number, world_size=size)
         if engine == "function":
             run(engine)
@@ -267,18 +267,18 @@ def a_forked_child_asks_nobody():
     step(pointwise)
 
 
-# Engines that ranks choose for themselves, by "auto".
+# Engines that ranks choose for themselves, by "auto"
 
 
 @check
 def ranks_may_fall_back_alone():
-    """What one rank's tape cannot hold makes that rank call the function again; no collective depends on it."""
+    """A rank whose tape cannot hold something calls the function again by itself; no collective depends on it."""
 
     def fn(x, w, here):
         y = (x * w).sin()
         if here:
             inner = y.detach().requires_grad_()
-            y = y * torch.autograd.grad((inner * inner).sum(), inner)[0]  # no tape
+            y = y * torch.autograd.grad((inner * inner).sum(), inner)[0]  # cannot be on a tape
         return Reduced.apply(y.cos(), dist.all_reduce).exp()
 
     def steps(wrap):

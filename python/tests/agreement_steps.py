@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Steps on ranks whose settings or collectives differ: what checks of them share."""
+"""Steps on ranks whose settings or collectives differ, shared by several checks."""
 
 import time
 
@@ -12,9 +12,9 @@ from programs import leaf
 import remat_meta as remat
 from remat_meta import _engine
 
-assert _engine  # which the first region would import: half a second
+assert _engine  # the first region would import it: half a second
 
-SOON_S = 5.0  # what takes a tenth of a second alone; gloo would wait for 30 s
+SOON_S = 5.0  # these checks alone take a tenth of a second; gloo would wait for 30 s
 
 
 def pointwise(x):
@@ -28,7 +28,7 @@ def step(fn, **options):
 
 
 def assert_all_raise(kind, run, *words):
-    """On this rank, with these words, and the same text on all ranks, soon after the last of them has begun."""
+    """Checks that this rank raises with these words, and all ranks raise the same text, soon after the last rank has begun."""
     dist.barrier()
     begin = time.monotonic()
     text = assert_raises(kind, run)
@@ -42,7 +42,7 @@ def assert_all_raise(kind, run, *words):
 
 
 def exchange_unevenly():
-    """Each rank has another number of rows, and tells the others how many it sends."""
+    """Exchanges rows: each rank has another number, and tells the others how many it sends."""
 
     def fn(x):
         counts = torch.tensor([rank() + 1] + [1] * (world() - 1))

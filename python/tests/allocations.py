@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What this process has taken from the C library and from the system."""
+"""Bytes that this process has taken from the C library and from the system."""
 
 import ctypes
 import os

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""A headless Chromium that tests talk to through a pipe: nothing but Python's library is needed."""
+"""A headless Chromium that tests control through a pipe; needs nothing but Python's library."""
 
 import base64
 import contextlib
@@ -17,7 +17,7 @@ PATIENCE_S = 60
 
 
 class Browser:
-    """Of the DevTools protocol, what tests of one page need: https://chromedevtools.github.io/devtools-protocol/"""
+    """The part of the DevTools protocol that tests of one page need: https://chromedevtools.github.io/devtools-protocol/"""
 
     def __init__(self, profile):
         to_browser, self._write = os.pipe()
@@ -27,7 +27,7 @@ class Browser:
         self.events = []
         flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
         flags += ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars"]
-        # Nothing but the file is found, whatever the page asks for.
+        # No host resolves, whatever the page asks for.
         flags += ["--host-resolver-rules=MAP * ~NOTFOUND", "--remote-debugging-pipe", f"--user-data-dir={profile}"]
 
         def give_pipes():  # the browser reads from 3 and writes to 4
@@ -43,7 +43,7 @@ class Browser:
                 stderr=errors,
                 close_fds=False,
                 preexec_fn=give_pipes,
-                env={name: value for name, value in os.environ.items() if name != "LD_PRELOAD"},  # of a sanitizer
+                env={name: value for name, value in os.environ.items() if name != "LD_PRELOAD"},  # may be set for a sanitizer
             )
         os.close(to_browser)
         os.close(from_browser)
@@ -55,7 +55,7 @@ class Browser:
 
     def close(self):
         with contextlib.suppress(OSError):
-            os.close(self._write)  # the browser ends with its pipe
+            os.close(self._write)  # the browser ends when its pipe closes
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
@@ -90,7 +90,7 @@ class Browser:
         return json.loads(message)
 
     def open(self, path, width=1280, height=900, is_dark=False):
-        """Seconds until the page was painted."""
+        """Opens a page; returns the seconds until it was painted."""
         self.events.clear()
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
         scheme = "dark" if is_dark else "light"
@@ -103,7 +103,7 @@ class Browser:
         return time.monotonic() - begin
 
     def frame(self):
-        """Waits until what has changed is painted."""
+        """Waits until changes are painted."""
         self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(0))))")
 
     def evaluate(self, source):
@@ -124,7 +124,7 @@ class Browser:
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
 
     def picture(self, path):
-        """Of what is in the window."""
+        """Takes a picture of the window."""
         data = self.call("Page.captureScreenshot")["data"]
         path.write_bytes(base64.b64decode(data))
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""A model that trains within a budget beside the same one without, bitwise."""
+"""Trains a model within a budget beside an equal model without, and compares every bit."""
 
 import copy
 import gc
@@ -13,11 +13,11 @@ from torch.nn import functional as F
 
 import remat_meta as remat
 
-MEASURED = 3  # steps before a plan
+MEASURED = 3  # measured steps before there is a plan
 
 
 class Net(nn.Module):
-    """Blocks, of which the first `depth` run; after number `relu_at` comes a relu."""
+    """A network of which the first `depth` blocks run; a relu follows block number `relu_at`."""
 
     def __init__(self, depth=6, width=32):
         super().__init__()
@@ -47,7 +47,7 @@ def batch_of(length=16, seed=0):
 
 
 class Trainer:
-    """A model with its optimizer and its own random numbers, which trains beside a plain one."""
+    """A model with its optimizer and its own random numbers, to train beside a plain one."""
 
     def __init__(self, model, set_to_none=True):
         self.model = model
@@ -56,7 +56,7 @@ class Trainer:
         self.random = generator_of(7).get_state()
 
     def step(self, batch, run=loss_of, before=None):
-        """Its loss and the peak of its bytes."""
+        """Returns the loss and the peak bytes of a step."""
         self.optimizer.zero_grad(set_to_none=self.set_to_none)
         outer = default_generator().get_state()
         default_generator().set_state(self.random)
@@ -91,7 +91,7 @@ def trainers(budget="50%", model=None, **options):
 
 
 def train(plain, planned, batches, **how):
-    """Peaks of both, step by step."""
+    """Returns the peaks of both models, step by step."""
     peaks = []
     for batch in batches:
         expected, plain_peak = plain.step(batch, **how)

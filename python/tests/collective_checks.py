@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What test_collectives.py runs on each rank: every check compares with plain PyTorch, bit by bit."""
+"""Checks that test_collectives.py runs on each rank, each against plain PyTorch, bit by bit."""
 
 import collections
 import time
@@ -30,7 +30,7 @@ CHECKS = {}
 check = adds_to(CHECKS)
 
 
-# In place on what the function makes.
+# In place on tensors that the function makes
 
 
 @check
@@ -42,7 +42,7 @@ def all_reduce_inside():
 def all_reduce_async_inside():
     def reduce(y):
         work = dist.all_reduce(y, async_op=True)
-        (y.new_ones(3) * 2).sin()  # work that overlaps
+        (y.new_ones(3) * 2).sin()  # overlaps with the collective
         work.wait()
 
     assert_steps_as_plain(lambda w: lambda x: Reduced.apply((x * w).sin(), reduce).exp().cos())
@@ -52,7 +52,7 @@ def all_reduce_async_inside():
 def a_part_is_read_while_a_collective_writes_the_rest():
     def reduce(y):
         halves = torch.cat([y.detach().flatten(), y.detach().flatten() + 1])
-        time.sleep(0.05 * rank())  # on the others it has not ended when they read
+        time.sleep(0.05 * rank())  # on the other ranks it has not ended when they read
         work = dist.all_reduce(halves[: y.numel()], async_op=True)
         other = halves[y.numel() :].sin()
         work.wait()
@@ -127,7 +127,7 @@ def all_to_all_inside():
         flat = flat[: int(counts.sum())].clone()
         theirs = torch.empty_like(counts)
         dist.all_to_all_single(theirs, counts)
-        out = flat.new_empty(int(sum(theirs.tolist())))  # read without an op
+        out = flat.new_empty(int(sum(theirs.tolist())))  # a read without an op
         dist.all_to_all_single(out, flat, theirs.tolist(), counts.tolist())
         y.copy_(out.sin().sum() + y)
 
@@ -140,7 +140,7 @@ def counts_of_an_async_collective_are_read_by_the_host():
         counts = torch.tensor([rank() + 1.0, 3.0 - rank()])
         work = dist.all_reduce(counts, async_op=True)
         work.wait()
-        y.mul_(counts.tolist()[0])  # read without an op
+        y.mul_(counts.tolist()[0])  # a read without an op
 
     assert_steps_as_plain(lambda w: lambda x: Reduced.apply((x * w).sin(), exchange).exp())
 
@@ -170,7 +170,7 @@ def objects_inside():
     assert_steps_as_plain(lambda w: lambda x: Reduced.apply((x * w).sin(), exchange).exp(), engines, nested=False)
 
 
-# On arguments and captured tensors.
+# On arguments and captured tensors
 
 
 @check
@@ -242,7 +242,7 @@ def a_collective_that_writes_a_saved_tensor_raises():
         assert_raises(RuntimeError, lambda wrap=wrap: wrap(fn)(leaf(2, 4), leaf(4)), "writes a saved tensor", "clone")
 
 
-# Sends and receives.
+# Sends and receives
 
 
 def exchange_pairs(y):
@@ -279,7 +279,7 @@ def barrier_inside():
     assert_steps_as_plain(lambda w: lambda x: Reduced.apply((x * w).sin(), fn).exp())
 
 
-# Ranks that differ in what is alive at backward.
+# Ranks with different tensors alive at backward
 
 
 @check
@@ -294,7 +294,7 @@ def ranks_differ_in_what_is_alive():
         x, w = leaf(2, 4), leaf(4)
         first, second = wrap(fn)(x, w)
         if rank() == 0:
-            del second  # else what it saved is alive, and a replay goes past the collective
+            del second  # otherwise its saved tensor is alive, and a replay runs past the collective
         first.sum().backward()
         return [x.grad, w.grad]
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Checkpoints and torch.compile in 45 cells: how they meet, the compiler's backend, what is kept. The tests hold each cell to
-what it must be; bench/bench_compile.py prints them beside torch's checkpoint."""
+"""Checkpoints and torch.compile in 45 cells: how they are combined, the compiler's backend, and which tensors are kept. Tests
+check each cell; bench/bench_compile.py prints the cells beside torch's checkpoint."""
 
 import contextlib
 import dataclasses
@@ -24,7 +24,7 @@ FLOAT = 4
 
 
 class Block(nn.Module):
-    """`product` is what a SAVE call keeps; the matrix products are what an op policy keeps."""
+    """A block whose `product` a SAVE call may keep, and whose matrix products an op policy may keep."""
 
     def __init__(self):
         super().__init__()
@@ -49,7 +49,7 @@ def remat_wrap(block, keep, one_op):
 
 
 def torch_wrap(block, keep, one_op):
-    """None where torch has nothing like it."""
+    """Returns torch's checkpoint of the block, or None if torch has no equivalent."""
     if keep == "SAVE call" or (keep == "op policy" and one_op):
         return None
     options = {}
@@ -63,7 +63,8 @@ WRAPS = {"plain": plain_wrap, "remat": remat_wrap, "torch": torch_wrap}
 
 @dataclasses.dataclass
 class Outcome:
-    """Of two steps: gradients and parameters, bytes kept between forward and backward of the last; or the error of a step."""
+    """Two steps: gradients and parameters, and the bytes kept between forward and backward of the last step; or the error of a
+    step."""
 
     tensors: list = dataclasses.field(default_factory=list)
     kept: int = 0
@@ -71,16 +72,16 @@ class Outcome:
 
 
 def is_one_op(way, backend):
-    """What inductor has compiled is one op in a region."""
+    """True if a region sees one op for all that inductor has compiled."""
     return way == "compiled in checkpoint" and backend == "inductor"
 
 
 def forward_of(way, backend, keep, wrap, blocks):
-    """The forward of all blocks; None if there is no such checkpoint."""
+    """Returns the forward of all blocks, or None if there is no such checkpoint."""
     compiled = functools.partial(torch.compile, backend=backend)
     if way == "compiled in checkpoint":
         for block in blocks:
-            # A call within what is compiled is a graph break there: it is compiled for itself.
+            # In compiled code a call is a graph break, so it is compiled separately.
             block.product = compiled(block.product)
             if keep != "SAVE call":
                 block.body = compiled(block.body)
@@ -99,15 +100,15 @@ def forward_of(way, backend, keep, wrap, blocks):
 
 
 def predicted_bytes(way, backend, keep, of_plain):
-    """What a cell of remat keeps between forward and backward, `of_plain` being what the same keeps without a checkpoint."""
+    """Bytes that a cell of remat keeps between forward and backward; the same cell keeps `of_plain` without a checkpoint."""
     if keep == "op policy" and is_one_op(way, backend):
-        return of_plain  # a graph hands all or nothing to its backward
+        return of_plain  # a compiled graph gives its backward all its saved tensors or none
     kept = {"full": 0, "SAVE call": INNER, "op policy": INNER + WIDTH}[keep]
-    return BLOCKS * ROWS * (WIDTH + kept) * FLOAT  # each block's result is what the next one needs
+    return BLOCKS * ROWS * (WIDTH + kept) * FLOAT  # a block's result is the input of the next
 
 
 def run_cell(way, backend, keep, name):
-    """What comes of it; None if torch has nothing like it."""
+    """Runs a cell and returns its Outcome, or None if torch has no equivalent."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     blocks = nn.ModuleList(Block() for _ in range(BLOCKS))

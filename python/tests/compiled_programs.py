@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What tests of regions in compiled functions share."""
+"""Helpers for tests of regions in compiled functions."""
 
 import torch
 
@@ -28,7 +28,7 @@ def run(fn, steps=2):
 
 
 def kept_bytes(fn, x):
-    """By what a forward returns."""
+    """Returns the bytes that the result of a forward keeps."""
     fn(x).sum().backward()  # compiles
     with remat.MemoryMeter() as meter:
         y = fn(x)

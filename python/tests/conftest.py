@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""One thread, a fixed seed, and no state left behind by any test."""
+"""Runs every test with one thread and a fixed seed, and checks that none leaves state behind."""
 
 import gc
 import warnings
@@ -10,7 +10,7 @@ import torch
 
 torch.set_num_threads(1)
 gc.collect()
-gc.freeze()  # what is there after the imports stays: a collection then costs next to nothing
+gc.freeze()  # collections skip all that exists after the imports, so they cost next to nothing
 
 
 @pytest.fixture(autouse=True)

@@ -3,9 +3,9 @@
 """A pytest plugin that runs a suite on CUDA tensors: pytest -p cuda_default.
 
 Factories without a device argument make CUDA tensors, as after torch.set_default_device("cuda"), but without the mode
-that this function enters: it would be one mode more in every test about modes. On the CUDA stand-in, the order of
-streams changes from test to test, and a test fails if it launched what nobody computed, or touched memory that it may
-not touch. On a GPU the plugin sets the default device alone.
+that this function enters, which would be a further mode in every test about modes. On the CUDA stand-in, the order of
+streams changes from test to test, and a test fails if it launched kernels that nobody computed, or accessed invalid
+memory. On a GPU the plugin only sets the default device.
 
 cuda_left_out.py names the tests that are skipped.
 """
@@ -24,7 +24,7 @@ ORDERS = ("eager", "lazy", "side-lazy", "side-eager", "random")
 
 
 def pytest_configure(config):
-    if all("/cuda/" in argument for argument in config.args):  # tests that say where their tensors are
+    if all("/cuda/" in argument for argument in config.args):  # these tests name the device of their tensors
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecated in favour of the mode
@@ -41,14 +41,14 @@ def pytest_collection_modifyitems(config, items):
 
 
 def order_of(name):
-    """The order of streams for the test of that name, and the seed of random orders."""
+    """Returns the order of streams for the test of that name, and the seed of random orders."""
     number = zlib.crc32(name.encode())
     return os.environ.get("CUDA_STAND_IN_ORDER") or ORDERS[number % len(ORDERS)], number % 1000
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item):
-    # Plans of suites that are written for the CPU say this of the device.
+    # Suites that are written for the CPU do not expect this warning of plans.
     warnings.filterwarnings("ignore", message=".*times are of the thread that launches")
     order, seed = order_of(item.nodeid)
     stand_in.order(order, seed)
@@ -58,7 +58,7 @@ def pytest_runtest_call(item):
         item.add_report_section("call", "CUDA stand-in", f"order of streams: {order}, seed {seed}")
         return
     for device in range(torch.cuda.device_count()):
-        torch.cuda.synchronize(device)  # what is still in a stream belongs to this test
+        torch.cuda.synchronize(device)  # work still in a stream belongs to this test
     garbage, faults = stand_in.garbage(), stand_in.faults()
     if garbage or faults:
         error = AssertionError(
@@ -78,7 +78,7 @@ def pytest_sessionfinish(exitstatus):
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure():
-    # LibTorch aborts now and then, without remat too, when the interpreter ends while a thread of a device still lets go of
+    # Without this, LibTorch sometimes aborts, without remat too, when the interpreter ends while a device's thread still releases
     # Python objects.
     sys.stdout.flush()
     sys.stderr.flush()

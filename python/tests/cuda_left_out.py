@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Tests that are left out where the suites run on CUDA tensors, each with its reason.
+"""Tests that are left out when the suites run on CUDA tensors, each with its reason.
 
 A key is FILE::TEST, or FILE::TEST[IDS], where IDS may have the wildcards * and ?. A key that names no test of a file
 that was collected whole is an error.
@@ -117,7 +117,7 @@ def _fits(key, item):
 
 
 def reasons_for(items, on_stand_in):
-    """The reason for each of `items` that is to be left out. Raises ValueError for keys without a test."""
+    """Returns the reason for each of `items` that is left out. Raises ValueError for keys without a test."""
     keys = LEFT_OUT | LEFT_OUT_ON_STAND_IN if on_stand_in else LEFT_OUT
     files, used, reasons = {item.path.name for item in items}, set(), {}
     for key, reason in keys.items():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What test_sharded.py runs on each rank: modules that DDP has taken, with regions inside, around and round more than them.
-Each check compares with the same module without remat, bit by bit, and counts the collectives that are executed."""
+"""Checks that test_sharded.py runs on each rank: modules wrapped by DDP, with regions inside, around and around more than them.
+Each check compares with the same module without remat, bit by bit, and counts the collectives that run."""
 
 import contextlib
 
@@ -16,7 +16,7 @@ check = adds_to(CHECKS)
 
 
 class Normed(nn.Module):
-    """With batch norm, and a weight that is used by `uses_all` only."""
+    """A module with batch norm, and a weight that only `uses_all` uses."""
 
     def __init__(self, uses_all):
         super().__init__()
@@ -99,7 +99,7 @@ def ddp_in_the_middle_of_a_region():
 
 @check
 def ddp_that_is_not_to_reduce_when_the_replay_runs():
-    """Whether a backward reduces is decided in its forward."""
+    """The forward decides whether its backward reduces."""
 
     def program(wrap):
         torch.manual_seed(rank())

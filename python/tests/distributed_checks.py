@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What test_distributed.py runs on each rank: tensor parallel, functional collectives and a Llama in regions. Each is
-compared with plain PyTorch bit by bit over a few steps, and what gloo has done on this rank is counted."""
+"""Checks that test_distributed.py runs on each rank: tensor parallel modules, functional collectives and a Llama in regions. Each
+compares with plain PyTorch bit by bit over a few steps, and counts gloo's collectives on this rank."""
 
 import collections
 import contextlib
@@ -61,14 +61,16 @@ def of_plain(program):
 
 
 def assert_counts(program, wrap, in_plain, wanted):
-    """`program(wrap)` returns what gloo has done in all steps, and tensors, which are those of plain. Counts are of a step."""
+    """Checks `program(wrap)`, which returns its counts in all steps, and tensors, which must be those of plain code. `in_plain`
+    and `wanted` are counts of a step."""
     for has, (done, tensors) in ((in_plain, of_plain(program)), (wanted, program(wrap))):
         assert_equal(of_plain(program)[1], tensors)
         assert done == {kind: STEPS * number for kind, number in has.items()}, f"{done} in {STEPS} steps"
 
 
 def by_each_engine(torch_has, **wanted):
-    """Checks of a program by each engine, with these collectives in each step, those of plain; and by torch's checkpoint."""
+    """Makes checks of a program with each engine, which must run these collectives in each step, as plain code does; and with
+    torch's checkpoint."""
 
     def register(program):
         name = program.__name__
@@ -82,7 +84,7 @@ def by_each_engine(torch_has, **wanted):
 
 
 def train(module, call, loss_of, *inputs):
-    """What gloo has done in the forwards and backwards of a few steps; losses and gradients, of what this rank has."""
+    """Trains a few steps. Returns gloo's collectives in forwards and backwards, and this rank's losses and gradients."""
     optimizer = torch.optim.SGD(module.parameters(), 0.1)
     done, tensors = collections.Counter(), []
 
@@ -101,7 +103,7 @@ def train(module, call, loss_of, *inputs):
     return done, tensors
 
 
-# Tensor parallel. In each step ranks have the same input.
+# Tensor parallel modules. In each step all ranks have the same input.
 
 
 def parallel_mlp(first, last, **plan):
@@ -112,14 +114,14 @@ def parallel_mlp(first, last, **plan):
 
 @by_each_engine(dict(all_reduce=2), all_reduce=2)
 def tensor_parallel_mlp(wrap):
-    """One all-reduce of the last layer's result, one of the gradient of the first one's input."""
+    """One all-reduce of the last layer's result, and one of the gradient of the first layer's input."""
     module = parallel_mlp(ColwiseParallel(), RowwiseParallel())
     return train(module, wrap(module), square_sum, leaf(3, 8))
 
 
 @by_each_engine(dict(all_gather=3, all_reduce=2), all_gather=2, all_reduce=2)
 def sequence_parallel_mlp(wrap):
-    """An all-gather in front and a reduce-scatter behind, and the other one of each in backward."""
+    """An all-gather before and a reduce-scatter after; in backward their counterparts."""
     first, last = ColwiseParallel(input_layouts=Shard(0)), RowwiseParallel(output_layouts=Shard(0))
     module = parallel_mlp(first, last, **{"0": SequenceParallel(sequence_dim=0)})
     return train(module, wrap(module), square_sum, leaf(3, 8))
@@ -127,7 +129,7 @@ def sequence_parallel_mlp(wrap):
 
 @check
 def tensor_parallel_within_a_budget():
-    """Steps by a plan that keeps little communicate as often as plain ones. None is measured while the profiler runs."""
+    """Steps by a plan that keeps little communicate as often as plain steps. No step is measured while the profiler runs."""
 
     def run(wrap):
         torch.manual_seed(3)
@@ -158,7 +160,7 @@ def tensor_parallel_within_a_budget():
 
 @by_each_engine(dict(all_gather=2, all_reduce=1), all_gather=1, all_reduce=1)
 def redistribute_inside(wrap):
-    """Shards become whole for an op; the gradient, of which each rank has its part of the sum, is reduced and scattered."""
+    """Shards are gathered for an op; in backward each rank has a part of the gradient, which is reduced and scattered."""
     mesh = ranks_mesh()
     torch.manual_seed(3)
     x = DTensor.from_local(leaf(2, 8).detach(), mesh, [Shard(0)]).requires_grad_()
@@ -173,7 +175,7 @@ def redistribute_inside(wrap):
 
 @by_each_engine(dict(all_reduce=7), all_reduce=4)
 def loss_parallel_inside(wrap):
-    """Three all-reduces over the classes, that no rank has all of, and one of the gradient of the input."""
+    """Three all-reduces over the classes, which are spread over ranks, and one of the input's gradient."""
     torch.manual_seed(3)
     head = nn.Linear(8, 16)
     parallelize_module(head, ranks_mesh(), ColwiseParallel(output_layouts=Shard(-1), use_local_output=False))
@@ -182,9 +184,9 @@ def loss_parallel_inside(wrap):
         return train(head, wrap(lambda x: F.cross_entropy(head(x), targets)), lambda loss: loss, leaf(6, 8))
 
 
-# Functional collectives.
+# Functional collectives
 
-REPEATED = {  # A tape of what replays call again there is none.
+REPEATED = {  # No tape may hold collectives that replays repeat.
     engine: remat.checkpoint(
         replay=engine,
         policy=PolicyTable()
@@ -235,7 +237,7 @@ def functional_all_to_all_repeated_by_a_rule():
 
 
 def assert_waited_for_inside(engine):
-    """A region gets what a collective may not have written yet, as layers of a tensor parallel model do; its first op waits."""
+    """A region gets a tensor that a collective may still be writing, as in a tensor parallel model; its first op waits."""
     torch.manual_seed(rank())
     x, w = leaf(2, 4), leaf(4)
     wrap, wrong = remat.checkpoint(replay=engine), []
@@ -248,7 +250,7 @@ def assert_waited_for_inside(engine):
                 y = run(lambda h: (h * w).sin().exp())(begun)
                 y.sum().backward()
                 results.append([y.detach(), w.grad])
-            except Exception as error:  # not at once: the other ranks go on to the next collective
+            except Exception as error:  # raised later: the other ranks go on to the next collective
                 wrong.append(error)
         if not wrong:
             assert_equal(*results)
@@ -260,7 +262,7 @@ for _engine in ENGINES:
     CHECKS[f"argument_that_is_waited_for_inside_by_{_engine}"] = functools.partial(assert_waited_for_inside, _engine)
 
 
-# In place, by a gate that data decides: 0, 1, 1 in the three steps.
+# In place, behind a gate that data opens: 0, 1, 1 in the three steps.
 
 
 def gated(wrap, place, is_async):
@@ -320,7 +322,7 @@ for _place, _engine in itertools.product(("inside", "captured", "argument"), ENG
     CHECKS[f"gated_all_reduce_of_a_tensor_{_place}_by_{_engine}"] = _all
 
 
-# Sends and receives, with other values alive on each rank.
+# Sends and receives, with different tensors alive on each rank
 
 
 @check
@@ -352,7 +354,7 @@ def exchange_with_other_values_alive_on_each_rank():
     assert assert_as_plain(run, wraps()) == {"send": STEPS, "recv": STEPS}
 
 
-# A Llama of three layers, checkpointed by torchtitan's modes through torch's own calls.
+# A Llama of three layers, checkpointed by torchtitan's modes through torch's own calls
 
 
 def save_every_second_product():
@@ -394,11 +396,12 @@ def llama(sharding, put_checkpoints):
     return train(model, model, lambda logits: example.loss_of(logits, targets), tokens)
 
 
-# Of FSDP2, and of tensor parallel, which reduces and scatters as often as it gathers but once: the logits are gathered.
+# Collectives of FSDP2, and of tensor parallel, which reduces and scatters as often as it gathers, but for one gather of the
+# logits.
 LLAMA_PLAIN = {"fsdp": dict(all_gather=7, all_reduce=4), "tensor_parallel": dict(all_gather=15, all_reduce=14)}
 # Torch's checkpoint stops early, before a layer's last reduce-scatter.
 LLAMA_TORCH = {
-    ("fsdp", "full"): LLAMA_PLAIN["fsdp"],  # and so in the other modes
+    ("fsdp", "full"): LLAMA_PLAIN["fsdp"],  # also in the other modes
     ("tensor_parallel", "full"): dict(all_gather=21, all_reduce=17),
     ("tensor_parallel", "selective_op"): dict(all_gather=21, all_reduce=14),
     ("tensor_parallel", "every_second"): dict(all_gather=19, all_reduce=16),
@@ -407,7 +410,7 @@ LLAMA_TORCH = {
 
 @functools.cache
 def program_of_llama(sharding):
-    """A function of what puts checkpoints into a model."""
+    """Returns a program that takes a way to checkpoint the model."""
     return lambda put: llama(sharding, (lambda model: None) if put is plain else put)
 
 
@@ -431,12 +434,12 @@ def llama_checks():
 llama_checks()
 
 
-# The example, two steps of it.
+# Two steps of the example
 
 
 @functools.cache
 def example_run(parallel, kind):
-    """What it prints on this rank, and what each rank has done and kept."""
+    """Returns the example's output on this rank, and the collectives and kept bytes of each rank."""
     options = example.parse([f"--{parallel}", str(world()), "--checkpoint", kind, "--steps", "2"])
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What test_sharded.py runs on each rank: modules that FSDP1 or FSDP2 has taken, with regions inside and around.
-Each check compares with the same module without remat, bit by bit, and counts the collectives that are executed."""
+"""Checks that test_sharded.py runs on each rank: modules wrapped by FSDP1 or FSDP2, with regions inside and around. Each check
+compares with the same module without remat, bit by bit, and counts the collectives that run."""
 
 import contextlib
 import gc
@@ -20,21 +20,21 @@ CHECKS = {}
 check = adds_to(CHECKS)
 
 
-# FSDP2.
+# FSDP2
 
 
 def inside(wrap, blocks=3, shard=fsdp2, **options):
-    """Blocks that are sharded, each with a region in it."""
+    """Sharded blocks, each with a region inside."""
     return shard(nn.Sequential(*(shard(Wrapped(block(), wrap), **options) for _ in range(blocks))), **options)
 
 
 def around(wrap, blocks=3, shard=fsdp2, **options):
-    """Blocks that are sharded, each in a region."""
+    """Sharded blocks, each inside a region."""
     return shard(nn.Sequential(*(Wrapped(shard(block(), **options), wrap) for _ in range(blocks))), **options)
 
 
 def around_all(wrap, blocks=3, shard=fsdp2, **options):
-    """One region round all of them."""
+    """Sharded blocks inside one region."""
     return Wrapped(shard(nn.Sequential(*(shard(block(), **options) for _ in range(blocks))), **options), wrap)
 
 
@@ -82,7 +82,7 @@ def mixed_precision():
 
 
 class Headed(nn.Module):
-    """A weight of the root before the blocks."""
+    """A root module with a weight of its own before the blocks."""
 
     def __init__(self, blocks):
         super().__init__()
@@ -177,11 +177,11 @@ def replicas_of_shards():
         assert_trained_as_plain(program, all_gather=7, reduce_scatter=4, all_reduce=4)
 
 
-# What ends in another way.
+# Other ways for a step to end
 
 
 class WithSide(nn.Module):
-    """Hands out what is in the middle of it."""
+    """Also returns an intermediate tensor."""
 
     def __init__(self, wrap):
         super().__init__()
@@ -211,7 +211,7 @@ def a_loss_that_leaves_by_a_side_output_too():
 
 @check
 def a_loss_that_leaves_by_a_side_output_alone():
-    """FSDP does not gather then: autograd raises without remat. So the module that is not sharded is the oracle."""
+    """FSDP does not gather here, so that autograd raises without remat: the module that is not sharded is the oracle."""
 
     def program(wrap, shard):
         inner = WithSide(wrap)
@@ -312,7 +312,7 @@ class Thrown(Exception):
 
 @check
 def an_exception_in_a_region_leaves_the_module_as_it_would_be():
-    """FSDP itself does not take its root's state back after an exception; with a child that throws it goes on."""
+    """FSDP itself does not reset its root's state after an exception; if a child throws, it goes on."""
 
     def program(wrap):
         child = fsdp2(block())
@@ -356,7 +356,7 @@ def what_a_user_frees_raises():
         assert_raises(RuntimeError, lambda engine=engine: run(engine), "to keep its size")
 
 
-# FSDP1.
+# FSDP1
 
 
 def fsdp1(module, strategy):

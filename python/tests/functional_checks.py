@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What test_collectives.py runs on each rank: functional collectives and tensor parallel modules. Every check compares with
+"""Checks that test_collectives.py runs on each rank: functional collectives and tensor parallel modules. Each check compares with
 plain PyTorch, bit by bit."""
 
 import torch
@@ -41,7 +41,7 @@ def functional_collectives_inside():
 
 
 def functional(make):
-    """`make(fc, group)` makes a function of x."""
+    """Makes a check; `make(fc, group)` returns a function of x."""
     import torch.distributed._functional_collectives as fc
 
     collective = make(fc, dist.group.WORLD)
@@ -90,7 +90,7 @@ def functional_scatter_coalesced():
 
 @check
 def functional_collectives_are_waited_for_no_sooner_than_plain():
-    """Rank 1 takes part in the collective when it has got what rank 0 sends after it has begun."""
+    """Rank 1 joins the collective only when it has received a message that rank 0 sends after it has begun the collective."""
     import torch.distributed._functional_collectives as fc
 
     world_group, pair = dist.group.WORLD, dist.new_group([0, 1])
@@ -142,7 +142,7 @@ def functional_collectives_that_began_before_the_region():
             assert_equal(expected, run(remat.checkpoint(replay=engine)))
 
 
-# Tensor parallel modules.
+# Tensor parallel modules
 
 
 @check
@@ -151,7 +151,7 @@ def a_tensor_parallel_module_in_a_region():
 
     def step(wrap):
         module = parallelize_module(block(), ranks_mesh(), {"0": ColwiseParallel(), "2": RowwiseParallel()})
-        torch.manual_seed(3)  # the same input on all ranks
+        torch.manual_seed(3)  # all ranks have the same input
         x = leaf(3, 4)
         y = wrap(module)(x)
         square_sum(y).backward()

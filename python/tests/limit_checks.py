@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Limits of docs/reference/limits.md that several ranks show."""
+"""Limits of docs/reference/limits.md that need several ranks."""
 
 import time
 import weakref
@@ -36,7 +36,7 @@ def s20_under_offload_the_value_from_before_a_collective_is_used():
         return y
 
     def nobody_has_it():
-        while memory[-1]() is not None:  # gloo's thread lets go of it a little later
+        while memory[-1]() is not None:  # gloo's thread releases it a little later
             time.sleep(0.01)
 
     got = gradient(remat.checkpoint(offload_store=remat.host_memory_store()), reduced, nobody_has_it)

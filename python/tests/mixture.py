@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""A small step in which everything nests in everything, with a tick before each op of user code."""
+"""A small step in which all features are nested in each other, with a tick before each op of user code."""
 
 import torch
 from torch import nn
@@ -14,7 +14,7 @@ def no_tick():
 
 
 class Cube(torch.autograd.Function):
-    """x -> x^3, ticking in its backward too."""
+    """x -> x^3; ticks in its backward too."""
 
     @staticmethod
     @remat.auto_forward("square", "x")
@@ -35,7 +35,7 @@ class Cube(torch.autograd.Function):
 
 
 class Plain(torch.autograd.Function):
-    """x -> sin(x), which knows nothing of remat."""
+    """x -> sin(x), without remat."""
 
     @staticmethod
     def forward(ctx, x, tick):
@@ -57,7 +57,7 @@ def unwrapped(fn, *_, **__):
 
 
 class Calls:
-    """The calls of remat, or none of them."""
+    """The calls of remat, or plain calls."""
 
     def __init__(self, on):
         self.checkpoint = remat.checkpoint if on else lambda **_: unwrapped

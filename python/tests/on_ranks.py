@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What the checks share that ranks.py runs."""
+"""Helpers of the checks that ranks.py runs."""
 
 import collections
 import datetime
@@ -21,12 +21,12 @@ import remat_meta as remat
 
 ENGINES = ("function", "tape", "auto")
 POLICIES = (None, "safe_defaults", "recompute_pointwise")
-STEPS = 3  # the third one trusts its tape
+STEPS = 3  # the third step trusts its tape
 SCOPES = {"gloo:": RecordScope.USER_SCOPE, "c10d::": RecordScope.FUNCTION}
 
 
 def adds_to(checks):
-    """A decorator that puts functions into `checks` by their names."""
+    """Returns a decorator that adds functions to `checks` by their names."""
 
     def check(function):
         checks[function.__name__] = function
@@ -48,7 +48,7 @@ def on_rank(number, value, otherwise):
 
 
 class GoneStore:
-    """Every call fails."""
+    """A store whose every call fails."""
 
     timeout = datetime.timedelta(seconds=30)
 
@@ -59,11 +59,11 @@ class GoneStore:
         return fail
 
 
-# What is compared.
+# Comparisons
 
 
 def wraps(engines=ENGINES, policies=POLICIES):
-    """Checkpoints by their names."""
+    """Returns checkpoints by name."""
     return {
         f"{engine}, {policy}": remat.checkpoint(replay=engine, policy=policy)
         for engine, policy in itertools.product(engines, policies)
@@ -75,9 +75,9 @@ def with_torch(function):
 
 
 def executed(run, prefix="gloo:"):
-    """How often this rank meanwhile does what begins so in the profiler, by the rest of its name, and what `run` returns. Gloo
-    reduces and scatters by an all-reduce, and counts it as one. As torch.profiler, which would make a tree of all events: ten
-    times the time of these programs."""
+    """Counts the profiler events whose names begin with `prefix` on this rank while `run` runs, by the rest of their names; also
+    returns the result of `run`. Gloo implements reduce-scatter by an all-reduce, and counts it as one. Like torch.profiler, which
+    would build a tree of all events and take ten times as long as these programs."""
     config = torch.autograd.profiler.profile(use_kineto=True).config(create_trace_id=False)
     activities = {ProfilerActivity.CPU}
     _prepare_profiler(config, activities)
@@ -86,8 +86,8 @@ def executed(run, prefix="gloo:"):
         result = run()
     finally:
         if prefix == "gloo:":
-            # Its threads end a collective's event after its future, which is what some wait for. That writes into freed memory
-            # if the profile has ended, so ops are counted without it.
+            # Gloo's threads end a collective's event after its future, for which some collectives wait. This writes into freed
+            # memory if the profile has ended, so profiles of ops leave these events out.
             time.sleep(0.02)
         events = _disable_profiler().events()
     names = (event.name() for event in events)
@@ -95,7 +95,8 @@ def executed(run, prefix="gloo:"):
 
 
 def assert_as_plain(program, by_name, prefix="gloo:"):
-    """`program(wrap)` returns tensors. With each wrap they are those of plain, and so is what is executed; returns the latter."""
+    """Checks that `program(wrap)` returns the tensors of plain code with each wrap and runs the same collectives; returns their
+    counts."""
     wanted, expected = executed(lambda: program(plain), prefix)
     for name, wrap in by_name.items():
         try:
@@ -108,7 +109,7 @@ def assert_as_plain(program, by_name, prefix="gloo:"):
 
 
 def steps(wrap, program):
-    """Outputs and gradients of a few steps."""
+    """Returns outputs and gradients of a few steps."""
     torch.manual_seed(rank())
     x = leaf(2, 4)
     w = leaf(4)
@@ -123,8 +124,8 @@ def steps(wrap, program):
 
 
 def assert_steps_as_plain(program, engines=ENGINES, nested=True):
-    """`program(w)` makes a function of x; with every engine and policy its steps are those of plain PyTorch, and no
-    replay calls a collective again."""
+    """Checks that the steps of `program(w)`, a function of x, are those of plain PyTorch with every engine and policy, and that
+    no replay calls a collective again."""
     wanted = assert_as_plain(lambda wrap: steps(wrap, program), wraps(engines))
     assert wanted, "no collective"
     if nested:
@@ -133,7 +134,7 @@ def assert_steps_as_plain(program, engines=ENGINES, nested=True):
 
 
 def assert_raises(kind, run, *words):
-    """Returns the error's text."""
+    """Checks that `run` raises; returns the error's text."""
     try:
         run()
     except kind as error:
@@ -145,11 +146,11 @@ def assert_raises(kind, run, *words):
     return text
 
 
-# Modules and functions.
+# Modules and functions
 
 
 class Reduced(torch.autograd.Function):
-    """Sum over ranks in the forward, and of gradients in the backward, by a collective of in-place kind."""
+    """Sums over ranks in the forward, and sums gradients in the backward, by in-place collectives."""
 
     @staticmethod
     def forward(ctx, x, collective):
@@ -174,10 +175,10 @@ def square_sum(y):
 
 
 def local(tensor):
-    """What this rank has of it."""
+    """Returns this rank's part of the tensor."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def ranks_mesh(*sizes):
-    """Of all ranks, as shards, or as replicas of shards."""
+    """A mesh of all ranks, as shards, or as replicas of shards."""
     return init_device_mesh("cpu", sizes or (world(),), mesh_dim_names=("replicate", "shard")[-max(len(sizes), 1) :])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What test_distributed.py runs on each rank: schedules of pipelines with 4 microbatches, and 4 blocks on each rank, each in a
-region. Each is compared with plain PyTorch bit by bit over a few steps, and what gloo has done on this rank is counted."""
+"""Checks that test_distributed.py runs on each rank: schedules of pipelines with 4 microbatches, and 4 blocks on each rank, each
+in a region. Each compares with plain PyTorch bit by bit over a few steps, and counts gloo's collectives on this rank."""
 
 import collections
 import functools
@@ -68,7 +68,7 @@ def pipeline(kind, wrap, calls):
     return tensors
 
 
-# The stages' shapes are found out by one call of each block, then there is one for each microbatch: 20 in the first step.
+# One call of each block finds out the stages' shapes, then there is one call for each microbatch: 20 in the first step.
 PLAIN_CALLS = BLOCKS * (1 + STEPS * MICROBATCHES)
 
 
@@ -93,7 +93,8 @@ def assert_pipeline(kind, engine):
     done, got = executed(lambda: pipeline(kind, remat.checkpoint(replay=engine), calls))
     assert_equal(expected, got)
     assert done == wanted, (done, wanted)
-    # One replay for each microbatch; the zero bubble, which asks for gradients of inputs and of weights apart, has more.
+    # One replay for each microbatch; the zero bubble schedule, which computes gradients of inputs and of weights separately, has
+    # more.
     repeated = BLOCKS * STEPS * MICROBATCHES
     if engine != "function":
         assert calls["block"] == PLAIN_CALLS, calls

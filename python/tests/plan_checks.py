@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What test_sharded.py runs on each rank: plans of auto_checkpoint that ranks agree on, since their weights are sharded."""
+"""Checks that test_sharded.py runs on each rank: plans of auto_checkpoint that ranks agree on, as their weights are sharded."""
 
 import datetime
 import time
@@ -42,7 +42,8 @@ class Slow(nn.Module):
 
 
 def planned(budget, is_function=False, mesh=None):
-    """A model, and what calls it within the budget. Each rank has other slow ops, so by itself it would keep other results."""
+    """Returns a model, and a callable for it within the budget. Each rank has other slow ops, so alone it would keep other
+    results."""
     torch.manual_seed(1)
     blocks = (fsdp2(Slow(0.02 * (i % 2 == rank() % 2)), mesh) for i in range(4))
     model = fsdp2(nn.Sequential(*blocks), mesh)
@@ -70,7 +71,7 @@ def has_plan(call):
 
 
 def assert_is_agreed(call):
-    """On a plan, or on that there is none."""
+    """Checks that all ranks have the same plan, or none."""
     cuts = remat.memory_plan(call).cuts if has_plan(call) else None
     first, *others = on_all_ranks(cuts and (cuts.positions, cuts.groups, cuts.keep))
     assert all(other == first for other in others), (first, others)
@@ -111,13 +112,13 @@ def a_measured_step_that_does_not_count_on_one_rank_counts_as_on_the_first():
             square_sum(call(torch.rand(128, 64))).backward()
             if rank() == loser and round == 2:  # as if a profiler had been started
                 remat._C._give_up_measured_step()
-            assert len(set(on_all_ranks(has_plan(call)))) == 1, round  # in which one depends on what was measured
+            assert len(set(on_all_ranks(has_plan(call)))) == 1, round  # the round of the plan depends on the measurements
         assert_is_agreed(call)
 
 
 @check
 def a_rank_that_is_late_is_waited_for():
-    """The first one comes when the others have said that they wait for it."""
+    """The first rank comes after the others have warned that they wait for it."""
     agreement = _plan_agreement.PlanAgreement("model", "80%", fsdp2(nn.Linear(4, 4)))
     store = dist.distributed_c10d._get_default_store()
     lines = []
@@ -153,7 +154,7 @@ def a_rank_that_does_not_come_raises():
 
 @check
 def ranks_that_gather_apart_do_not_wait_for_each_other():
-    """Two pairs, as of two stages: the first one begins when the other has ended."""
+    """Two pairs of ranks, as for two stages: the first pair begins when the other has ended."""
     shards = ranks_mesh(2, 2)["shard"]
     if rank() < 2:
         dist.barrier()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What several test files build their programs from."""
+"""Building blocks for programs of several test files."""
 
 import math
 import time
@@ -23,14 +23,14 @@ all_options = pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 
 
 def ended_well(done):
-    """Of a process of Python, without buffers. From torch 2.12 on one of torch's threads may abort it at its very end, without a
-    region too: docs/reference/versions.md."""
+    """True if a Python process ended well, after its buffers were flushed. From torch 2.12 on one of torch's threads may abort it
+    at its very end, also without a region: docs/reference/versions.md."""
     return done.returncode == 0 or (TORCH >= (2, 12) and done.stderr == "terminate called without an active exception\n")
 
 
 def comes_true(is_true):
-    """On the CPU at once. On a GPU after a while: a device's thread lets go of the last node after backward has returned or
-    raised, in plain autograd, too (cuda/test_exceptions.py)."""
+    """True at once on the CPU. On a GPU true after a while: a device's thread releases the last node after backward has returned
+    or raised, in plain autograd, too (cuda/test_exceptions.py)."""
     end = time.monotonic() + (5 if torch.cuda.is_available() else 0)
     while not is_true() and time.monotonic() < end:
         time.sleep(0.001)
@@ -46,7 +46,7 @@ def leaf(*shape):
 
 
 class SavesExp(torch.autograd.Function):
-    """exp(), without its backward."""
+    """exp() without its backward."""
 
     @staticmethod
     def forward(ctx, x):
@@ -56,7 +56,7 @@ class SavesExp(torch.autograd.Function):
 
 
 class Refused(Exception):
-    """What functions of tests throw."""
+    """An exception that functions of tests raise."""
 
 
 class Mourner:
@@ -70,7 +70,7 @@ class Mourner:
 
 
 def mortal(tensor, last_words, by_del=False):
-    """The tensor; `last_words` is called when it dies: by weakref.finalize(), or by __del__() of an attribute."""
+    """Returns the tensor; calls `last_words` when it dies: by weakref.finalize(), or by __del__() of an attribute."""
     if by_del:
         tensor.mourner = Mourner(last_words)
     else:
@@ -79,7 +79,7 @@ def mortal(tensor, last_words, by_del=False):
 
 
 def begins_at(alignment, *shape):
-    """Memory of the host with float32, which begins `alignment` bytes after a multiple of 64."""
+    """Returns float32 host memory that begins `alignment` bytes after a multiple of 64."""
     numbers = math.prod(shape)
     memory = np.empty(numbers + 16, dtype=np.float32)
     begin = (alignment - memory.ctypes.data) % 64 // 4
@@ -87,7 +87,7 @@ def begins_at(alignment, *shape):
 
 
 class Square(torch.autograd.Function):
-    """Saves through Python's half of autograd."""
+    """Saves through Python's part of autograd."""
 
     forwards = 0
 

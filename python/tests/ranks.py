@@ -22,15 +22,15 @@ import pytest
 import torch.distributed as dist
 
 HAS_GLOO = dist.is_available() and dist.is_gloo_available()
-GROUP_TIMEOUT_S = 30  # of one collective; a check that hangs ends with gloo's error
-HANG_S = 600  # of all ranks, for one round
-ALONE_S = 10  # of the others, after one has died
+GROUP_TIMEOUT_S = 30  # limit of one collective; a check that hangs ends with gloo's error
+HANG_S = 600  # limit of all ranks, for one round
+ALONE_S = 10  # limit of the other ranks, after one has died
 POLL_S = 0.02
 ROUNDS = int(os.environ.get("REMAT_RANKS_ROUNDS", "1"))
 
 
 def lines_of(text):
-    """Those of a program's output, without what gloo prints with torch 2.10."""
+    """Returns the lines of a program's output, without those of gloo with torch 2.10."""
     return [line for line in text.splitlines() if not line.startswith("[Gloo]")]
 
 
@@ -52,7 +52,7 @@ def checks_of(modules):
 
 
 def run_here(modules, rank, world, folder, names):
-    """As one rank: writes what became of each check."""
+    """Runs the checks as one rank; writes the outcome of each."""
     checks = checks_of(modules)
     store = dist.FileStore(str(folder / "store"), world)
     became = {name: {"wrong": "", "rounds": 0, "seconds": 0.0} for name in names or checks}
@@ -67,7 +67,7 @@ def run_here(modules, rank, world, folder, names):
             timeout=datetime.timedelta(seconds=GROUP_TIMEOUT_S),
         )
         wrong = outcome_of(checks[name])
-        # Not before the others have come here: what they wait for would be gone.
+        # Waits until the others have come here, since they may need this rank's store.
         store.set(f"{key}/{rank}", "done")
         store.wait([f"{key}/{other}" for other in range(world)], datetime.timedelta(seconds=HANG_S))
         dist.destroy_process_group()
@@ -79,8 +79,8 @@ def run_here(modules, rank, world, folder, names):
 
 
 def wait_for(ranks):
-    """Until all have ended, or too long: what they have written says how far they came. The others of one that has died wait
-    in vain."""
+    """Waits until all ranks have ended, or for too long: their files show how far they came. If one has died, the others wait in
+    vain."""
     end = time.monotonic() + HANG_S * ROUNDS
     while any(process.poll() is None for process in ranks) and time.monotonic() < end:
         died = [(rank, process.returncode) for rank, process in enumerate(ranks) if process.returncode not in (None, 0)]
@@ -92,7 +92,7 @@ def wait_for(ranks):
 
 @functools.cache
 def run(modules, world, *names):
-    """By rank: what became of each check, or of those that are named."""
+    """Runs all checks, or those that are named. Returns the outcomes of each rank."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)), "OMP_NUM_THREADS": "1"}
@@ -114,14 +114,14 @@ def run(modules, world, *names):
 
 
 def fault_of(check):
-    """Of one rank: "" if the check was right in every round."""
+    """Returns the fault of a check on one rank: "" if it was right in every round."""
     if check["wrong"] or check["rounds"] == ROUNDS:
         return check["wrong"]
     return f"expected {ROUNDS} rounds, got {check['rounds']}"
 
 
 def assert_right(modules, world, check, *names):
-    """`names`: the checks that these ranks run, none for all."""
+    """`names`: the checks that these ranks run; none for all."""
     faults = [fault_of(of[check]) if of else "it did not begin" for of in run(modules, world, *names)]
     assert not any(faults), "".join(f"\nrank {rank}: {text}" for rank, text in enumerate(faults) if text)
 
@@ -137,7 +137,8 @@ def made_test(modules, world):
 
 
 def tests_of(*modules):
-    """A test of what these modules have in ON_RANKS for two ranks, and one for four; each launches its ranks once."""
+    """Returns a test for two ranks and one for four of the checks that these modules have in ON_RANKS; each launches its ranks
+    once."""
     if not HAS_GLOO:
         pytest.skip("needs gloo", allow_module_level=True)
     return made_test(modules, 2), made_test(modules, 4)
@@ -145,6 +146,6 @@ def tests_of(*modules):
 
 if __name__ == "__main__":
     run_here(sys.argv[1].split(","), int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]), sys.argv[5:])
-    # Gloo's threads may abort the process while it ends, which is none of remat's business.
+    # Gloo's threads may abort the process at its end, which is not remat's fault.
     sys.stdout.flush()
     os._exit(0)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""The block that steps within budgets are made of."""
+"""A residual block, from which steps within budgets are built."""
 
 from torch import nn
 from torch.nn import functional as F

@@ -4,16 +4,16 @@
 
 import torch
 
-DEVICE = torch.empty(0).device.type  # of tensors that name none
+DEVICE = torch.empty(0).device.type  # device of tensors that name none
 
 
 def generator_of(seed):
-    """A generator of numbers on that device."""
+    """Returns a generator on that device."""
     return torch.Generator(DEVICE).manual_seed(seed)
 
 
 def default_generator():
-    """The generator that ops without one draw from."""
+    """Returns the generator from which ops draw by default."""
     return torch.cuda.default_generators[torch.cuda.current_device()] if DEVICE == "cuda" else torch.default_generator
 
 
@@ -22,18 +22,18 @@ def plain(fn):
 
 
 def tensors_in(value):
-    """The tensors of a nesting, in order."""
+    """Returns the tensors of a nesting, in order."""
     return [leaf for leaf in torch.utils._pytree.tree_leaves(value) if torch.is_tensor(leaf)]
 
 
 def bits(tensor):
     values = tensor.detach().resolve_conj().resolve_neg().reshape(-1)
-    # Not contiguous(), which leaves a single element the stride that it has.
+    # Not contiguous(), which does not change the stride of a single element.
     return values.clone(memory_format=torch.contiguous_format).view(torch.uint8)
 
 
 def assert_equal(expected, got):
-    """Same bits, shapes and types; NaN equals NaN of the same bits."""
+    """Checks for the same bits, shapes and types; NaN equals NaN of the same bits."""
     expected, got = tensors_in(expected), tensors_in(got)
     assert len(expected) == len(got)
     for want, have in zip(expected, got, strict=True):
@@ -43,8 +43,8 @@ def assert_equal(expected, got):
 
 
 def assert_same(program, checkpointed):
-    """`program(wrap)` returns tensors; with wrap = checkpointed they are those of a plain run, and
-    the generator's stream goes on alike. Returns what the checkpointed run returned."""
+    """Checks that `program(wrap)`, which returns tensors, gives the same with wrap = checkpointed as in a plain run, and that the
+    generator's stream continues alike. Returns the results of the checkpointed run."""
     runs = []
     for wrap in (plain, checkpointed):
         torch.manual_seed(7)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Memory from outside that is written without a new version, and saved tensors where nothing is compared."""
+"""Outside memory that is written without a new version, and saved tensors in regions that do not compare."""
 
 import pytest
 import torch
@@ -111,7 +111,7 @@ def test_a_kept_result_that_a_region_inside_holds_is_nothing_that_autograd_has_s
 
     def outer(x):
         y, h = remat.checkpoint(region_name="inner")(inner)(x.sin())
-        h.mul_(0.9)  # which has h's own version: autograd notices
+        h.mul_(0.9)  # has h's own version, so autograd notices
         return y
 
     y = remat.checkpoint(region_name="outer", replay=replay)(outer)(leaf(4, 4))
@@ -162,7 +162,7 @@ def test_a_result_that_is_written_by_way_of_data_after_the_region_raises_in_back
         region = remat.checkpoint(region_name="outer", replay=replay)(lambda x, inner=region: inner(x.exp()))
     y, *others = region(leaf(4, 4))
     data = write(y)
-    words = CHANGED.replace("results", "(outer|results)")  # one inside has been replayed by then
+    words = CHANGED.replace("results", "(outer|results)")  # an inner region may have been replayed by then
     with pytest.raises(RuntimeError, match=words):
         sum(other.sum() for other in others).backward()
     del data
@@ -198,7 +198,7 @@ def test_what_a_region_saves_after_a_write_by_way_of_data_has_the_new_values():
 def test_a_result_of_a_save_call_that_the_outer_region_writes_by_way_of_data_raises_in_the_forward():
     def inner(x):
         s = x.sin()
-        return (s + 1).exp(), s  # the sum runs again, from s
+        return (s + 1).exp(), s  # the replay repeats the sum, starting from s
 
     def outer(x):
         y, s = remat.checkpoint(region_name="inner", policy=["aten::sin"])(inner)(x * 1)
@@ -214,7 +214,7 @@ def test_a_result_of_a_save_call_that_the_outer_region_writes_by_way_of_data_rai
 @pytest.mark.parametrize("replay", ["function", "tape", "auto"])
 @pytest.mark.parametrize("where", ["in a region", "outside"])
 def test_what_a_region_has_read_and_another_writes_by_way_of_data_raises_in_backward(where, replay, size):
-    """Autograd is told of no write: it goes on with new values of what is saved, old ones of the rest."""
+    """Autograd sees no write: it uses new values of saved tensors, and old values of the rest."""
     w, x = torch.ones(size), leaf(size)
     region = remat.checkpoint(region_name="reader", replay=replay)
     y = region(lambda x: (x * w.exp()).sin())(x)
@@ -237,7 +237,7 @@ COPYING = {
 @pytest.mark.parametrize("policy", [None, ["aten::sin", "aten::mul"], ["*"]], ids=["none", "some", "all"])
 @pytest.mark.parametrize("what", COPYING)
 def test_what_hooks_have_copied_and_is_written_by_way_of_data_raises(what, policy, size, replay):
-    """Without the hooks plain code would go on with the new values."""
+    """Without the hooks plain code would use the new values."""
     w, b, x = leaf(size), torch.randn(size), leaf(size) * 1
     copies = (lambda tensor: tensor.clone(), lambda tensor: tensor)
     region = remat.checkpoint(policy=policy, saved_tensors_hooks=copies, replay=replay, region_name=f"copies {what} {policy}")
@@ -285,7 +285,7 @@ def test_what_a_region_in_a_call_writes_is_no_write_to_what_hooks_have_copied():
 
 
 class Passes(torch.autograd.Function):
-    """Its backward gives what it has saved as the gradient of its second argument."""
+    """Its backward returns its saved tensor as the gradient of its second argument."""
 
     @staticmethod
     def forward(ctx, value, leaf):
@@ -303,7 +303,7 @@ class Passes(torch.autograd.Function):
 @pytest.mark.parametrize("value", ["argument", "captured", "weight", "weight as argument", "made", "kept"])
 @pytest.mark.parametrize("engine", ["function", "tape", "auto"])
 def test_a_gradient_that_is_a_saved_tensor_has_memory_of_its_own(engine, value, policy, retain):
-    """AccumulateGrad takes what nobody else has for .grad, and adds to it in place."""
+    """AccumulateGrad takes memory that nobody else has for .grad, and adds to it in place."""
 
     def program(wrap):
         torch.manual_seed(0)

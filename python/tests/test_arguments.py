@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What a function is given when it runs again."""
+"""Arguments of a function when it runs again."""
 
 import torch
 from programs import checkpointed, leaf
@@ -40,14 +40,14 @@ def test_a_replay_gets_containers_as_they_were_at_the_call():
     state.append("later")
     y.sum().backward()
     assert seen == [[], []]
-    assert len(state) == 2  # the replay wrote to a list of its own
+    assert len(state) == 2  # the replay wrote to its own list
 
 
 def test_a_container_passed_twice_is_one_container_in_the_replay():
     same = []
     x = leaf(3)
     items = [x]
-    items.append(items)  # holds itself
+    items.append(items)  # the list contains itself
 
     def fn(a, b):
         same.append(a is b and a[1] is a)

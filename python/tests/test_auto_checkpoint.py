@@ -28,7 +28,7 @@ def test_a_model_trains_bitwise_and_within_the_budget():
     plan = remat.memory_plan(planned.model)
     assert plan.feasible and plan.budget_bytes < 0.51 * peaks[-1][0]
     for plain_peak, peak in peaks[:MEASURED]:
-        assert peak < 0.65 * plain_peak  # a third are gradients of weights
+        assert peak < 0.65 * plain_peak  # a third of it are gradients of weights
     for _, peak in peaks[MEASURED:]:
         assert peak <= plan.budget_bytes
         assert peak == pytest.approx(plan.predicted_peak_bytes, rel=0.02)  # the loss is outside
@@ -66,13 +66,13 @@ def test_eval_with_gradients_between_steps():
         train(plain, planned, [batch_of(seed=i)])
         for trainer in (plain, planned):
             trainer.model.eval()
-            trainer.model(batch_of(seed=9)[0])  # nobody runs backward
+            trainer.model(batch_of(seed=9)[0])  # without a backward
             trainer.model.train()
     assert remat.memory_plan(planned.model).feasible
 
 
 def accumulate(model, batch):
-    """Micro-batches, each with its backward but for the last."""
+    """Runs micro-batches, each with its backward except the last."""
     x, y = batch
     for i in range(3):
         (loss_of(model, (x[2 * i : 2 * i + 2], y[2 * i : 2 * i + 2])) / 4).backward()
@@ -119,7 +119,7 @@ def test_autocast():
 
 
 def test_micro_batches_in_one_autocast_block():
-    """From the second one on the weights' casts are there already."""
+    """From the second micro-batch on, the casts of the weights already exist."""
 
     def run(model, batch):
         with torch.autocast(DEVICE, torch.bfloat16):
@@ -350,7 +350,7 @@ def test_steps_with_regions_go_on_without_a_plan():
 
 
 class Scaled(torch.autograd.Function):
-    """Twice its argument; a named call by a handle where it is in a region."""
+    """Doubles its argument; in a region it is a named call by a handle."""
 
     @staticmethod
     def forward(ctx, x):
@@ -366,7 +366,7 @@ class Scaled(torch.autograd.Function):
 
 
 class Layers(nn.Module):
-    """Each layer makes calls of the same names."""
+    """Layers whose calls all have the same names."""
 
     def __init__(self, policy):
         super().__init__()
@@ -443,7 +443,7 @@ def test_copies_and_pickles_of_a_model_are_measured_by_themselves():
 @pytest.mark.parametrize("part", [False, True])
 @pytest.mark.parametrize("has_graph", [False, True])
 def test_an_argument_that_gets_a_gradient_by_a_write_gets_it_once(part, has_graph):
-    """The first forward is dropped: what it has written must not come from it any more."""
+    """The first forward is dropped: its writes must not remain in the graph."""
 
     def train(wrap):
         torch.manual_seed(0)
@@ -469,7 +469,7 @@ def test_an_argument_that_gets_a_gradient_by_a_write_gets_it_once(part, has_grap
 
 @pytest.mark.parametrize("outside", [False, True])
 def test_a_model_in_distributed_data_parallel(tmp_path, outside):
-    """auto_checkpoint() of what DDP wraps, or of DDP's wrapper."""
+    """auto_checkpoint() of the module that DDP wraps, or of DDP's wrapper."""
     distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         torch.manual_seed(3)

@@ -22,7 +22,7 @@ def freeze(count):
 
 
 def train_as(plain, planned, kinds):
-    """Peaks of the planned model's steps."""
+    """Returns the peaks of the planned model's steps."""
     peaks = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -90,7 +90,7 @@ def network(width, results):
 
 
 def adversaries_step(order, generator, discriminator, z, real):
-    """One iteration of a GAN; gradients of all in a list."""
+    """Runs one iteration of a GAN; returns all gradients."""
     models = nn.ModuleList([generator, discriminator])
     models.zero_grad()
     if order == "both at once":
@@ -202,7 +202,7 @@ def test_measuring_that_never_succeeds_is_given_up_with_a_warning():
 
 
 def wide(kind, x, times):
-    """Large temporaries that autograd saves nothing of."""
+    """Makes large temporaries that autograd does not save."""
     if kind == "in the graph":
         return ((x.repeat(times, 1) + 1) * 2 - 3).view(times, *x.shape).mean(0)
     if kind == "without a graph":
@@ -244,4 +244,4 @@ def test_a_step_that_leaves_its_plan_takes_no_more_than_plain(kind, place):
             gradients.append([weight.grad for weight in weights])
         assert same(*gradients)
         if i > 3:
-            assert peaks[1] <= peaks[0] + 2 * x.nbytes  # what a segment of the rest may make
+            assert peaks[1] <= peaks[0] + 2 * x.nbytes  # a segment of the rest may make as much

@@ -23,7 +23,7 @@ def test_steps_are_measured_within_the_budget(budget):
 
 
 class HeavyBackward(torch.autograd.Function):
-    """Of which no forward tells what it takes."""
+    """Its backward takes memory that no forward shows."""
 
     @staticmethod
     def forward(ctx, x):
@@ -66,7 +66,7 @@ def test_the_first_steps_are_measured_and_then_no_more(caplog):
 
 def test_the_function_runs_once_more_in_all():
     class Runs:
-        seen = 0  # of a class, so not put back
+        seen = 0  # an attribute of the class, so it is not restored
 
     def count(*_):
         Runs.seen += 1

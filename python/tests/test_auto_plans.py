@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""auto_checkpoint(): budgets and options, plans and their files, and what is refused."""
+"""auto_checkpoint(): budgets and options, plans and their files, and refusals."""
 
 import copy
 import logging
@@ -55,7 +55,7 @@ def test_checkpoints_inside_are_refused_in_the_first_call(use_reentrant):
     for _ in range(2):
         with pytest.raises(NotImplementedError, match=r"without regions of its own, .* turn off .*gradient_checkpointing"):
             model(x)
-    checkpoint(layer, x, use_reentrant=use_reentrant).sum().backward()  # torch's own is back
+    checkpoint(layer, x, use_reentrant=use_reentrant).sum().backward()  # torch's own checkpoint is back
     assert "CheckpointFunction" in str(checkpoint(layer, x, use_reentrant=True).grad_fn)
 
 
@@ -170,7 +170,7 @@ def test_a_step_within_a_budget_is_a_graph_break():
 
 
 class Momentum(nn.Module):
-    """A network, and one that follows it: written in the forward, under no_grad."""
+    """A network, and a second one that follows it: its weights are written in the forward, under no_grad."""
 
     def __init__(self):
         super().__init__()
@@ -221,7 +221,7 @@ def test_a_plan_file_serves_another_model_of_the_kind(tmp_path, caplog):
     assert not caplog.records
     assert all(peak <= first.budget_bytes for _, peak in peaks)
     assert remat.memory_plan(loaded.model).to_json() == first.to_json()
-    other, less = trainers("70%", plan=path)  # planned anew from the same profile
+    other, less = trainers("70%", plan=path)  # plans anew from the same profile
     train(other, less, [batch_of(seed=i) for i in range(2)])
     assert remat.memory_plan(less.model).predicted_overhead < first.predicted_overhead
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""python -m remat_meta SCRIPT: a script that is not changed, within a budget."""
+"""python -m remat_meta SCRIPT: runs an unchanged script within a budget."""
 
 import os
 import subprocess

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""auto_checkpoint(): what the first forward, which is dropped, changes in Python."""
+"""auto_checkpoint(): changes that the first forward, which is dropped, makes to Python state."""
 
 import collections
 import copy
@@ -20,7 +20,7 @@ import remat_meta as remat
 
 
 class Stateful(Net):
-    """Python state that the forward changes: a buffer that is replaced, a counter, random numbers of Python."""
+    """Python state that the forward changes: a buffer that is replaced, a counter, Python's random numbers."""
 
     def __init__(self):
         super().__init__()
@@ -67,7 +67,7 @@ def test_an_iterator_cannot_be_read_twice():
 
 
 class Cache:
-    """As those of keys and values: filled by each forward that is given it."""
+    """Like a cache of keys and values: each forward that gets it fills it."""
 
     def __init__(self):
         self.layers = []
@@ -82,14 +82,14 @@ class Cache:
 
 
 class Output(collections.OrderedDict):
-    """As those of transformers: cannot be updated."""
+    """Like outputs of transformers: cannot be updated."""
 
     def update(self, *_):
         raise TypeError("cannot be updated")
 
 
 def trained(wrap, f, make_arguments):
-    """What 6 steps of f give, and what its arguments are then."""
+    """Returns the results of 6 steps of f, and its arguments at the end."""
     torch.manual_seed(0)
     w = torch.randn(4, 4, requires_grad=True)
     fn = wrap(lambda *arguments, **named: f(w, *arguments, **named))
@@ -211,7 +211,7 @@ def test_a_list_of_a_module():
 
 
 class Ema(nn.Module):
-    """Python state of all kinds that a module has."""
+    """A module with Python state of all kinds."""
 
     def __init__(self):
         super().__init__()
@@ -264,7 +264,7 @@ def test_a_module_however_the_function_has_it(way):
 
 
 class Owner:
-    """Has state in attributes, slots and objects of other kinds."""
+    """Has state in attributes, slots and other objects."""
 
     def __init__(self):
         torch.manual_seed(0)

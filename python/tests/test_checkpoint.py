@@ -210,7 +210,7 @@ def test_other_leaves_are_rejected_by_name(out, path, grad):
     with torch.set_grad_enabled(grad):
         with pytest.raises(RuntimeError, match=rf"region 'block', output{path}: fn must return a Tensor.*got "):
             checkpointed(lambda x: out)(leaf(2))
-    checkpointed(torch.sin)(leaf(2)).sum().backward()  # nothing was left open
+    checkpointed(torch.sin)(leaf(2)).sum().backward()  # no scope was left open
 
 
 def test_an_empty_nesting_is_returned():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Every way in which a checkpoint and torch.compile meet, with every backend and what is kept: see compile_cells.py."""
+"""Every combination of a checkpoint, torch.compile and its backends: see compile_cells.py."""
 
 import functools
 
@@ -28,7 +28,7 @@ def test_a_cell_is_as_without_a_checkpoint_and_keeps_what_was_predicted(way, bac
     assert cell.error is None
     assert cell.kept == predicted_bytes(way, backend, keep, plain.kept)
     if backend == "inductor":
-        # Its kernels may round elsewhere with another cut between forward and backward, as with torch's checkpoint.
+        # Its kernels may round differently with another split between forward and backward, as with torch's checkpoint.
         for expected, got in zip(plain.tensors, cell.tensors, strict=True):
             torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
     else:

@@ -33,7 +33,7 @@ ENGINES = {
 
 
 class Kept:
-    """What programs write and train; the same at the beginning of each."""
+    """Tensors that programs write and train, with the same values at the beginning of each program."""
 
     def __init__(self):
         self.buffer = torch.ones(4)
@@ -80,7 +80,7 @@ COMPILED = {}
 
 
 def compiled(fn, **options):
-    """Once for all tests."""
+    """Compiles a function once for all tests."""
     if fn not in COMPILED:
         COMPILED[fn] = torch.compile(fn, **options)
     return COMPILED[fn]
@@ -116,7 +116,7 @@ def under_autocast(fn, x):
 
 
 def trained(fn, rows=4):
-    """A program: two steps."""
+    """Returns a program of two steps."""
 
     def program(wrap):
         KEPT.reset()
@@ -165,7 +165,7 @@ def test_other_sizes_of_one_graph():
         assert_same(trained(fn, rows), region("tape"))
 
 
-@torch._functorch.config.patch(donated_buffer=False)  # else torch wants no retain_graph
+@torch._functorch.config.patch(donated_buffer=False)  # otherwise torch refuses retain_graph
 def test_a_gradient_inside():
     def fn(x):
         h = x * 2
@@ -187,7 +187,7 @@ LOSSES = {
 @pytest.mark.parametrize("engine", ["function", "auto", "nested"])
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_gradient_inside_whose_graph_writes_what_autograd_has_saved(name, engine):
-    """As it may by default: nobody reads it any more, but the ops of a replay."""
+    """Inductor may do so by default: only the ops of a replay still read that memory."""
 
     def fn(x):
         h = (x * 2).detach().requires_grad_()
@@ -231,7 +231,7 @@ def test_compiled_again_between_forward_and_backward(engine):
     torch._dynamo.reset()
     gc.collect()
     y.sum().backward()
-    torch.testing.assert_close(x.grad, expected)  # inductor rounds elsewhere than eager code
+    torch.testing.assert_close(x.grad, expected)  # inductor rounds differently from eager code
 
 
 def test_a_tape_keeps_its_graph_and_lets_it_go():
@@ -262,7 +262,7 @@ def test_other_code_in_the_replay_raises_and_says_what_to_do():
     piece = torch.compile(scaled)
     with pytest.raises(remat.ReplayMismatch, match='A compiled function runs other code.*Use replay = kAuto ."auto"'):
         region("function")(fn)(x).sum().backward()
-    assert_same(trained(fn), region("function"))  # from the second step on
+    assert_same(trained(fn), region("function"))  # a tape only from the second step on
     torch._dynamo.reset()
     piece = torch.compile(scaled)
     region("auto")(fn)(x).sum().backward()
@@ -282,7 +282,7 @@ def test_an_exception_in_a_graph_leaves_nothing():
 
     for engine in ENGINES:
         assert_same(program, region(engine))
-        gc.collect()  # what pytest knows of the exception
+        gc.collect()  # pytest's references to the exception
         assert remat._C.live_region_count() == 0
 
 
@@ -313,9 +313,9 @@ def test_modes_see_what_they_see_without_a_region(engine):
     for wrap in (plain, region(engine)):
         with Passing() as mode:
             y = wrap(fn)(leaf(4, 4))
-            # A region takes hold of its argument, and of what the forward saves.
+            # A region keeps its argument and the forward's saved tensors.
             seen.append([name for name in mode.ops if name != "aten.detach.default"])
-            y.sum().backward()  # in the mode: since torch 2.14 a compiled function is not what it is outside of one
+            y.sum().backward()  # in the mode: since torch 2.14 a compiled function behaves differently outside it
     assert len(seen[0]) > 3
     assert seen[0] == seen[1]
 

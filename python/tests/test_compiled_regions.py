@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Regions and named calls in what torch.compile traces: one graph, right gradients, and what policies say is kept."""
+"""Regions and named calls inside functions that torch.compile traces: one graph, right gradients, and the tensors that policies
+keep."""
 
 import copy
 import dataclasses
@@ -117,11 +118,11 @@ def test_modules_with_regions_are_one_graph(backend):
     assert_equal(state[0], state[2])
 
 
-# What is kept.
+# Kept tensors
 
 
 def graphs_of(fn):
-    """How often each op is in the forward graph, and in the backward graph."""
+    """Counts each op in the forward graph, and in the backward graph."""
     counts = []
 
     def count(graph, inputs):
@@ -141,7 +142,7 @@ RULES = {
     "one of them": {"policy": PolicyTable().call("aten::mm#1", SAVE)},
     "function": {"policy": lambda context, op, *args, **kwargs: op == torch.ops.aten.sin.default or None},
 }
-IN_BACKWARD = {  # of chain(): 2 matrix products, sin, exp; a product more each is for gradients
+IN_BACKWARD = {  # ops of chain(): 2 matrix products, sin, exp; each product has one more for gradients
     "all": {"mm": 4 + 2, "sin": 1, "exp": 1},
     "preset": {"mm": 4, "sin": 1, "exp": 1},
     "rule": {"mm": 4 + 2, "sin": 0, "exp": 1},
@@ -196,7 +197,7 @@ def test_the_bytes_that_are_kept_are_those_of_a_region(backend, saved):
     assert kept_bytes(compiled(lambda x: region(x), backend), x) == pytest.approx(eager, rel=0.02)
 
 
-# What a graph does not know.
+# Facts that a graph does not have
 
 
 @pytest.mark.parametrize(
@@ -234,7 +235,7 @@ def test_it_is_never_a_replay():
     assert_equal(run(chain), run(compiled(region)))
 
 
-# Where a region is found, and what leaves a compiled function.
+# Places of regions, and values that leave a compiled function
 
 
 class Late(nn.Module):
@@ -320,7 +321,7 @@ def test_regions_and_calls_that_leave_a_compiled_function_are_ours():
     assert len(runs) == 3
 
 
-# What is kept, where more than one region or call has a say.
+# Kept tensors where several regions or calls decide
 
 
 def two_deep(inner, fn, **outer):
@@ -390,7 +391,7 @@ def test_a_save_call_in_a_compiled_function_in_a_region_of_eager_code_runs_once(
     part = remat.native_op(torch._dynamo.disable(Count.apply), "part", SAVE)
     inner = torch.compile(lambda x: part(x.sin()).exp(), backend="eager")
     x = torch.rand(4, requires_grad=True)
-    inner(x).sum().backward()  # compiled outside of a region, where the call means nothing
+    inner(x).sum().backward()  # compiled outside a region, where the call has no effect
     x.grad = None
     runs.clear()
     remat.checkpoint()(inner)(x).sum().backward()
@@ -482,7 +483,7 @@ def test_casts_of_weights_are_never_asked_about():
     assert expected[0].dtype == torch.float
 
 
-# Higher-order operators, torch.func, torch's own checkpoint.
+# Higher-order operators, torch.func, torch's own checkpoint
 
 HIGHER = {
     "cond": lambda x, w: torch.cond(x.sum() > 0, lambda y: y.sin() @ w, lambda y: y.cos() @ w, (x @ w,)),
@@ -542,7 +543,7 @@ def test_torchs_checkpoint_is_itself_in_a_graph_when_it_is_patched(backend):
             assert_equal(run(chain), run(compiled(remat.checkpoint(policy="save_matmuls")(chain), backend)))
 
 
-# Errors.
+# Errors
 
 WRONG = {
     "keep": lambda x, w: remat.native_op(torch.sin, "a", SAVE, keep="zz")(x),
@@ -586,7 +587,7 @@ def test_rules_for_ops_that_a_graph_has_in_parts_are_named(op):
     for table in (PolicyTable().op(op, SAVE), PolicyTable().call(f"{op}#0", SAVE)):
         torch._dynamo.reset()
         if table.to_json().count("#") and op == "aten::softmax":
-            continue  # no call has that name: those of softmax have its overload
+            continue  # calls have other names: those of softmax include the overload
         with pytest.raises(Exception, match=rf"'{op}(#0)?' -> SAVE.*made of others"):
             run(compiled(remat.checkpoint(policy=table)(COMPOSITES[op])))
 
@@ -597,7 +598,7 @@ def test_rules_for_ops_some_of_which_a_graph_has_are_rules(op):
     assert_equal(run(fn), run(compiled(lambda x, w: fn(x, w))))
 
 
-# Without a compiler nothing has changed.
+# Without a compiler nothing changes
 
 
 @pytest.mark.parametrize("first", ["import torch._dynamo", "importlib.util.find_spec('torch._dynamo')", ""])
@@ -645,4 +646,4 @@ def test_inductor_keeps_what_policies_say():
 
     for want, have in zip(run(plain), run(compiled(fn, "inductor")), strict=True):
         most = float(want.abs().max())
-        torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-4 * most)  # kernels that are fused round elsewhere
+        torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-4 * most)  # fused kernels round differently

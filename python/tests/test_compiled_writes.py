@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Memory that compiled functions with regions read and write: refused, or right."""
+"""Memory that compiled functions with regions read and write: refused, or correct."""
 
 import pytest
 import torch
@@ -56,7 +56,7 @@ def test_memory_from_outside_that_a_region_writes_and_reads_is_refused(name):
 
 
 def around(program):
-    """Of a step with `program(wrap, x, w, b)`: gradients and b."""
+    """Runs a step with `program(wrap, x, w, b)`; returns gradients and b."""
 
     def step(wrap, compile):
         b = torch.full((SIZE, SIZE), 0.5)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""A custom function as a SAVE call, and what saves the same tensors right after it."""
+"""A custom function as a SAVE call, and ops that save the same tensors right after it."""
 
 import functools
 import os
@@ -18,7 +18,7 @@ SAVE = remat.CheckpointPolicy.SAVE
 
 
 class Cube(torch.autograd.Function):
-    """x -> x^3, and saves x."""
+    """x -> x^3; saves x."""
 
     @staticmethod
     def body(ctx, x):
@@ -31,7 +31,7 @@ class Cube(torch.autograd.Function):
 
 
 class Same(torch.autograd.Function):
-    """x -> x, and saves x, by no op."""
+    """x -> x, without an op; saves x."""
 
     @staticmethod
     def forward(ctx, x):
@@ -49,7 +49,7 @@ class Same(torch.autograd.Function):
 
 
 class CubeAndSame(torch.autograd.Function):
-    """x, y -> x, x * y, and saves both."""
+    """x, y -> x, x * y; saves both."""
 
     @staticmethod
     def body(ctx, x, y):
@@ -62,7 +62,7 @@ class CubeAndSame(torch.autograd.Function):
 
 
 class InPlace(torch.autograd.Function):
-    """x -> x * tanh(x), in place, and saves what it needs."""
+    """x -> x * tanh(x), in place; saves the tensors that it needs."""
 
     @staticmethod
     def body(ctx, x):
@@ -80,7 +80,7 @@ NAMES = {Cube: ("x",), Same: ("x",), CubeAndSame: ("x", "y"), InPlace: ("x", "mi
 
 
 def by_op(function, arguments, keep):
-    """The call is that of op()."""
+    """Makes the call by op()."""
 
     @remat.auto_forward(*NAMES[function])
     def forward(ctx, *inputs):
@@ -92,7 +92,7 @@ def by_op(function, arguments, keep):
 
 
 def by_handle(function, arguments, keep):
-    """The call is that of its forward()."""
+    """Makes the call by a handle in its forward()."""
 
     def forward(ctx, *inputs):
         handle = remat.get_handle(ctx, "named", SAVE, keep)
@@ -160,7 +160,7 @@ def in_a_call_of_a_region_inside(named, x, y):
     return y.sin() * remat.checkpoint(region_name="inner")(lambda z: remat.native_op(body, "body", SAVE)(z))(x)
 
 
-# Autograd makes views, and nodes, before it saves what they have saved.
+# Autograd makes views and nodes before it saves the tensors of these functions.
 RETURNS = {
     "its input, unused": lambda named, x, y: (named(Same, x), y.sin())[1],
     "its input": lambda named, x, y: named(Same, x.sin()) + y,
@@ -227,7 +227,7 @@ print("right", torch.equal(x.grad, plain.grad))
 
 @pytest.mark.parametrize("call", ["handle", "call"])
 def test_a_warning_that_is_an_error_is_raised_where_it_is_given(call):
-    """The one of a taken dispatch key: at the end of the binding it would take the handle with it."""
+    """The warning about a taken dispatch key: if raised at the end of the binding, it would take the handle with it."""
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", WARNS.replace("which", call)],
         env=os.environ | {"REMAT_DISPATCH_KEY": "PrivateUse1"},

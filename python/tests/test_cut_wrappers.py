@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Tensors of Python classes on tapes that are cut, in profiles and within budgets: DTensors of one rank, jagged tensors."""
+"""Tensors of Python classes on cut tapes, in profiles and within budgets: DTensors on one rank, jagged tensors."""
 
 import copy
 import functools
@@ -25,7 +25,7 @@ if not dist.is_available() or not dist.is_gloo_available():
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_module
 
-pytestmark = pytest.mark.torch_warns  # DTensor, of random numbers on CPUs
+pytestmark = pytest.mark.torch_warns  # DTensor warns of random numbers on CPUs
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -74,7 +74,7 @@ def mesh():
 
 
 class Distributed(nn.Module):
-    """Makes DTensors of its argument, and a plain tensor of what the module returns."""
+    """Converts its argument to DTensors, and the module's result to a plain tensor."""
 
     def __init__(self, module):
         super().__init__()
@@ -86,7 +86,7 @@ class Distributed(nn.Module):
 
 
 class Jagged(nn.Module):
-    """Makes rows of other lengths of its argument."""
+    """Converts its argument to rows of different lengths."""
 
     def __init__(self, module):
         super().__init__()
@@ -112,7 +112,7 @@ def local(tensor):
 @pytest.mark.parametrize("groups", [False, True])
 @pytest.mark.parametrize("case", CASES)
 def test_cut_anywhere_it_is_bitwise_plain(case, groups):
-    model_of(case)(leaf(12, 16))  # the first call of all remembers constants
+    model_of(case)(leaf(12, 16))  # the first call of a process caches constants
     records = len(ops_of(model_of(case), leaf(12, 16).sin()))
     for step in (1, 2, records // 3):
         positions = list(range(step, records, step))
@@ -135,7 +135,7 @@ def profile_of(model):
     return json.loads(remat.profile(lambda: model(x).square().sum())().to_json())
 
 
-# Not "written": what autograd copies before a write is an op of the handler's.
+# Not "written": there the copy that autograd makes before a write is an op of the handler.
 @pytest.mark.parametrize("inner", sorted(INNER.keys() - {"written"}))
 def test_a_profile_is_that_of_plain_tensors(inner):
     plain, wrapped = profile_of(blocks(inner)), profile_of(Distributed(blocks(inner)))
@@ -162,7 +162,7 @@ def test_steps_keep_to_a_budget(case):
 
 
 class Moved(nn.Module):
-    """Changes how a DTensor lies between its blocks."""
+    """Redistributes a DTensor between its blocks."""
 
     def __init__(self, module):
         super().__init__()
@@ -190,7 +190,7 @@ def test_redistributed_within_a_budget():
 
 
 class Scaled(Opaque):
-    """Its handler of rrelu, which saves the noise that it writes, runs another op first; that of bessel_j0 throws."""
+    """Its handler of rrelu, which saves the noise that it writes, runs another op first; its handler of bessel_j0 throws."""
 
     def __tensor_flatten__(self):
         return ["inner"], None
@@ -293,7 +293,7 @@ class First(torch.autograd.Function):
 
 
 class Squared(torch.autograd.Function):
-    """Saves what it is given."""
+    """Saves its argument."""
 
     @staticmethod
     def forward(ctx, x):

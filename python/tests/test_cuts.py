@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""A tape in segments and groups: bitwise, the function runs once, and errors name the option."""
+"""A tape in segments and groups: bitwise equal, one run of the function, and errors that name the option."""
 
 import copy
 import gc
@@ -102,7 +102,7 @@ def test_segments_have_policies():
     assert_same(program, cut(cuts))
     assert torch.ops.aten.mm.default in asked
     y = cut(cuts)(chain)(leaf(8, 8))
-    assert remat.memory_report().bytes == 4 * 8 * 8 * 4  # three that cross, and one sin
+    assert remat.memory_report().bytes == 4 * 8 * 8 * 4  # three values that cross, and one result of sin
     y.sum().backward()
     offload = [remat.PolicyTable().op("aten::sin", remat.CheckpointPolicy.OFFLOAD), None, None, None]
     cuts = remat.Cuts(ends, policies=offload)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""register_device(): the device remat_meta, and what torch asks its module. In new processes, since it is for good."""
+"""register_device(): the device remat_meta, and its module in torch. In new processes, since registration is final."""
 
 import pytest
 from test_package import run_python

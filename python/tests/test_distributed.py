@@ -14,7 +14,7 @@ import ranks
 from programs import TORCH
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "distributed_train.py"
-GONE_S = 10  # after a rank has thrown
+GONE_S = 10  # limit after a rank has thrown
 
 test_two_ranks, test_four_ranks = ranks.tests_of("distributed_checks", "pipeline_checks")
 
@@ -64,11 +64,11 @@ def test_when_a_rank_throws_in_a_region_all_end(where, tmp_path):
 def test_torchrun_runs_the_example():
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(EXAMPLE)]
     done = subprocess.run([*command, "--pp", "2", "--steps", "1"], capture_output=True, text=True, timeout=ranks.HANG_S)
-    # Gloo's threads may abort a process while it ends, which is none of remat's business.
+    # Gloo's threads may abort a process at its end, which is not remat's fault.
     assert done.returncode == 0 or "terminate called without an active exception" in done.stderr, done.stderr
     words = r"step 0  loss \d\.\d+  gradients [0-9a-f]{16}"
     for rank, exact in enumerate(["'recv': 5, 'send': 7", "'recv': 7, 'send': 5"]):  # 4 of each, and the shapes of the stages
-        # Since torch 2.12 those of gradients too, and the schedule may have an all-reduce.
+        # Since torch 2.12 also the shapes of gradients, and the schedule may have an all-reduce.
         done_by_rank = r"\{('all_reduce': 2, )?'recv': [5-8], 'send': [5-8]\}" if TORCH >= (2, 12) else rf"\{{{exact}\}}"
         words += rf"\nrank {rank}  collectives of the last step {done_by_rank}  kept by regions [1-9]\d* B"
     assert re.fullmatch(words, "\n".join(ranks.lines_of(done.stdout))), done.stdout

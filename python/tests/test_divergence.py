@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""A replay that would compute other values is found out, or sees what the forward saw."""
+"""A replay that would compute other values raises, or gets the forward's values."""
 
 import contextlib
 import gc
@@ -34,7 +34,7 @@ PICKLED = [pickle.dumps(torch.full((3,), float(n))) for n in range(4)]
 STORAGES = [torch.full((3,), float(n)).untyped_storage() for n in range(4)]
 
 
-# Numbers of the host
+# Numbers from the host
 COUNTED = {
     "a number": float,
     "an int": int,
@@ -87,7 +87,7 @@ def multiplied(x, scale):
     return x * scale
 
 
-READERS = {  # of values that no other op of the region reads
+READERS = {  # readers of values that no other op of the region reads
     "custom function": lambda: Scaled.apply,
     "custom function, through a view": lambda: lambda x, scale: Scaled.apply(x, scale.view(3, 1).view(3)),
     "a region inside": lambda: region(multiplied),
@@ -267,7 +267,7 @@ def test_another_factory_raises(factory, nested):
         y.sum().backward()
 
 
-# What a SAVE call cannot stand in for
+# Results that a SAVE call cannot replace
 def test_a_save_call_refuses_results_with_a_dispatch_of_their_own():
     from torch.testing._internal.two_tensor import TwoTensor
 
@@ -322,7 +322,7 @@ def test_vmap_inside_is_plain():
     assert_same(program, region)
 
 
-# Memory that nobody has written
+# Uninitialised memory
 def selected(x):
     t = torch.where(x.detach() > 0, x.detach().sin(), torch.empty(6, 4))
     return torch.where(x.detach() > 0, t, x.detach().cos())
@@ -344,7 +344,7 @@ def test_reading_memory_without_values_is_plain(reads, engine):
         x = leaf(6, 4)
         fn = wrap(lambda x: (UNWRITTEN[reads](x) * x).exp())
         for _ in range(3):
-            others = [torch.full((6, 4), float(n)) for n in range(9)]  # what freed memory has in it
+            others = [torch.full((6, 4), float(n)) for n in range(9)]  # contents of memory that is freed and reused
             y = fn(x)
             del others
             y.sum().backward()
@@ -354,7 +354,7 @@ def test_reading_memory_without_values_is_plain(reads, engine):
 
 
 class Fill(TorchDispatchMode):
-    """Gives memory that nobody has written values, as debugging modes and pools do."""
+    """Fills uninitialised memory, as debugging modes and pools do."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
@@ -414,9 +414,9 @@ def test_memory_that_is_given_to_empty_keeps_the_rest(make):
     assert_same(program, region)
 
 
-# Which of several tensors of one shape
+# Choice among several tensors of one shape
 class Keeps(torch.autograd.Function):
-    """Saves what no op reads."""
+    """Saves a tensor that no op reads."""
 
     @staticmethod
     def forward(ctx, x, kept):
@@ -469,7 +469,7 @@ def test_another_tensor_that_the_function_makes(other, engine):
         wrapped = remat.checkpoint(region_name="outer")(lambda x, wrapped=wrapped: wrapped(x) * 1)
     x = torch.tensor([0.5, 1.0], requires_grad=True)
     y = wrapped(x)
-    if engine == "tape in function":  # which needs nothing of the outer region: its own ops are right
+    if engine == "tape in function":  # it needs nothing of the outer region: its own ops are right
         count[0] = 0
         expected = torch.autograd.grad(fn(x).sum(), x)
         with contextlib.suppress(remat.ReplayMismatch):
@@ -479,7 +479,7 @@ def test_another_tensor_that_the_function_makes(other, engine):
         y.sum().backward()
 
 
-PARTS = {  # of memory from outside, of a tensor that the function makes: by the number 1, 2, ...
+PARTS = {  # parts of memory from outside, or of a tensor that the function makes, selected by a number 1, 2, ...
     "stride": lambda t, n: t.view(-1)[::n][:2],
     "row stride": lambda t, n: t.view(-1).as_strided((2, 2), (n, 1)),
     "offset": lambda t, n: t.view(-1)[n:][:2],
@@ -606,7 +606,7 @@ def packed(value):
     return torch.ops.quantized.linear_prepack(weight, torch.zeros(4))
 
 
-@pytest.mark.torch_warns  # that its quantized tensors are old
+@pytest.mark.torch_warns  # warns that quantized tensors are deprecated
 @pytest.mark.parametrize("left", ["alive", "gone"])
 def test_another_object_with_weights_raises(left):
     weights = [packed(1.0)]
@@ -633,7 +633,7 @@ def test_an_object_that_the_function_makes_anew_is_no_difference():
     assert_same(program, region)
 
 
-@pytest.mark.torch_warns  # that they are new
+@pytest.mark.torch_warns  # warns that compressed layouts are in beta
 @pytest.mark.parametrize("layout", ["coo", "csr", "csc"])
 def test_values_of_a_captured_sparse_tensor_that_are_written_by_way_of_data(layout):
     dense = torch.eye(4)
@@ -658,7 +658,7 @@ def test_scales_of_a_captured_quantized_tensor_that_are_written_are_noticed():
 
 @pytest.mark.parametrize("policy", [SAVE, remat.CheckpointPolicy.OFFLOAD, None], ids=["save", "offload", "none"])
 @pytest.mark.parametrize("replay", ["function", "auto"])
-@pytest.mark.torch_warns  # that no tape can be written
+@pytest.mark.torch_warns  # warns that there is no tape
 def test_memory_that_the_function_shares_with_other_processes(replay, policy):
     def program(wrap):
         kept, w, x = torch.arange(8.0), torch.eye(8), leaf(4, 8)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What the graph of a backward (create_graph) saves of what a replay gives: a write after it is noticed."""
+"""Tensors of a replay that the graph of a backward (create_graph) saves: a later write is noticed."""
 
 import contextlib
 
@@ -62,7 +62,7 @@ def others():
 
 
 def second_order(wrap, reader, kind, between=lambda _: None):
-    """The gradient through the graph of a backward, after `between(other)`."""
+    """Returns the gradient through the graph of a backward, after `between(other)`."""
     torch.manual_seed(7)
     other = others()[kind]
     x, gradient = leaf(3, 4), leaf(3, 4)
@@ -86,7 +86,7 @@ def test_a_write_between_a_backward_and_that_of_its_graph_raises(reader, kind, r
     with modified:
         second_order(plain, reader, kind, write)
     wrap = remat.checkpoint(replay=replay, early_stop=False)
-    for _ in range(2):  # so that a tape is trusted
+    for _ in range(2):  # then a tape is trusted
         assert torch.equal(second_order(wrap, reader, kind), second_order(plain, reader, kind))
     with modified:
         second_order(wrap, reader, kind, write)
@@ -120,7 +120,7 @@ def test_a_write_between_is_noticed_although_hooks_bring_the_tensor_itself_back(
 @pytest.mark.parametrize("replay", REPLAYS)
 @pytest.mark.parametrize("reader", READERS)
 def test_a_region_may_write_what_the_graph_of_a_grad_inside_has_saved_and_nobody_needs(reader, replay):
-    """Autograd counts that write, so it is none by way of `.data`, though others have such a tensor."""
+    """Autograd counts this write, so it is not one through `.data`, though others have such a tensor."""
 
     def program(wrap):
         other, x = torch.randn(3, 4), leaf(3, 4)

@@ -29,7 +29,7 @@ class Bomb:
 
 
 class Counter:
-    """A state hook that may be bombed, and a state."""
+    """A state hook that may raise, and its state."""
 
     def __init__(self, tick):
         self.tick, self.value = tick, 0
@@ -56,7 +56,7 @@ def hooks_of(tick):
 
 
 def run(call, tick, hooks, error=None):
-    """Gradients and buffers of a step; if it raises `error`, what must hold then is checked."""
+    """Returns gradients and buffers of a step; if it raises `error`, checks the state after the error."""
     torch.manual_seed(5)
     model, x = Mixture(), torch.randn(3, 6, requires_grad=True)
     options = {"recompute_state_hooks": [Counter(tick)]} if hooks else {}
@@ -65,7 +65,7 @@ def run(call, tick, hooks, error=None):
     stream = default_generator().get_state()
     try:
         loss.backward()
-    finally:  # the replay has put the generator back
+    finally:  # the replay has restored the generator
         assert torch.equal(default_generator().get_state(), stream)
     return [p.grad for p in model.parameters()] + list(model.buffers()) + [x.grad, loss]
 
@@ -80,7 +80,7 @@ def assert_unwound():
     packed = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(1) or t, lambda t: t):
         torch.ones(2, requires_grad=True).exp()
-    assert packed == [1]  # no scope of ours is in front
+    assert packed == [1]  # no scope of remat is in front
 
 
 @pytest.mark.parametrize("hooks", [False, True])
@@ -103,7 +103,7 @@ def test_an_exception_at_every_op_leaves_no_state(error, hooks):
                 assert str(raised) == "bomb"
             assert bomb.calls >= n
             del bomb
-            assert comes_true(lambda: watched() is None), n  # nobody holds the functions or their arguments
+            assert comes_true(lambda: watched() is None), n  # nothing holds the functions or their arguments
             assert_unwound()
             assert_equal(expected, run(Calls(on=True), lambda: None, hooks))
     finally:
@@ -147,7 +147,7 @@ def test_a_pack_hook_that_throws_in_a_save_call_may_be_caught(throws_at, engine,
 
 
 def test_hooks_that_have_thrown_are_not_asked_again():
-    """A result that they were to keep is read by a call that they threw in."""
+    """Hooks threw while packing a result; the call in which they threw reads the result."""
 
     def program(wrap):
         x = torch.randn(3, requires_grad=True)
@@ -205,7 +205,7 @@ def test_the_exception_of_an_unpack_hook_is_what_backward_raises(replay, where, 
 
 
 def test_an_exception_puts_the_grad_mode_back():
-    """As what Dynamo makes of no_grad() leaves it: off, by an op, until another op turns it on."""
+    """Dynamo's code for no_grad() leaves gradients off, by an op, until another op turns them on."""
 
     def fn(x):
         torch._C._set_grad_enabled(False)

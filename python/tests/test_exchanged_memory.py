@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Tensors from outside that get other memory between forward and backward."""
+"""Outside tensors that get other memory (`.data = ...`) between forward and backward."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ def set_empty(p):
 
 @pytest.mark.parametrize("exchange", [set_no_grad, set_data, set_from_vector, set_empty])
 @pytest.mark.parametrize("passed", (False, True))
-@pytest.mark.parametrize("steps", (0, 2))  # before which the tape is not trusted, and is
+@pytest.mark.parametrize("steps", (0, 2))  # after 0 steps the tape is not trusted, after 2 it is
 @pytest.mark.parametrize("engine", ("tape", "auto", "function", "cut"))
 def test_memory_that_is_exchanged_before_backward_raises(engine, steps, passed, exchange):
     bias, weight, x = leaf(4), leaf(4), torch.randn(3, 4)
@@ -207,7 +207,7 @@ def write_by_a_tensor_set_to_it(x, w):
 
 
 class Saves(torch.autograd.Function):
-    """Saves its argument, what it makes on the way, and its result."""
+    """Saves its argument, an intermediate, and its result."""
 
     @staticmethod
     def forward(ctx, x):
@@ -314,7 +314,7 @@ def test_what_nobody_has_saved_may_be_changed_by_way_of_data(engine):
 @pytest.mark.parametrize("inner", ENGINES)
 @pytest.mark.parametrize("engine", ("auto", "function"))
 def test_what_remat_holds_for_a_region_inside_may_be_written_as_autograd_counts(engine, inner):
-    """Others have a tensor by way of `.data` on the memory that tapes and SAVE calls inside hold."""
+    """Others have a tensor, through `.data`, on the memory that tapes and SAVE calls inside hold."""
 
     def program(wrap):
         x, bank = leaf(4), torch.randn(3, 4)
@@ -384,7 +384,7 @@ def requires(tensor):
     return tensor.requires_grad_()
 
 
-FROM_OUTSIDE = {  # what plain autograd keeps as the tensor itself: made, used by a region
+FROM_OUTSIDE = {  # tensors that plain autograd keeps by reference: how they are made, whether they are arguments
     "a captured tensor": (lambda: torch.ones(4, 4), False),
     "a captured result": (lambda: requires(torch.ones(4, 4)) * 1, False),
     "a captured weight": (lambda: requires(torch.ones(4, 4)), False),
@@ -412,7 +412,7 @@ def exchange_there_and_back(t):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("what", FROM_OUTSIDE)
 def test_what_autograd_would_look_at_again_is_not_exchanged(what, engine, policy, exchange):
-    """By way of `data`, for other memory, another layout, or a copy of what it had."""
+    """Exchanged through `data`: for other memory, another layout, or a copy of the old values."""
     make, passed = FROM_OUTSIDE[what]
     policies = {"save": remat.CheckpointPolicy.SAVE, "offload": remat.CheckpointPolicy.OFFLOAD}
     table = remat.PolicyTable().op("*", policies[policy]) if policy in policies else None
@@ -430,7 +430,7 @@ def test_what_autograd_would_look_at_again_is_not_exchanged(what, engine, policy
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("policy", [None, ["*"]], ids=["none", "all"])
 def test_what_was_exchanged_and_has_its_memory_again_is_right(policy, engine):
-    """As FSDP does with weights, and who frees memory between forward and backward."""
+    """FSDP exchanges weights so, and so do programs that free memory between forward and backward."""
 
     def program(wrap):
         x, w, b, t = leaf(4, 4), leaf(4, 4), torch.ones(4, 4), torch.randn(4, 4)
@@ -481,7 +481,7 @@ def test_a_leaf_that_is_frozen_or_unfrozen_before_a_backward_with_create_graph_r
 @pytest.mark.parametrize("policy", [None, ["*"]], ids=["none", "all"])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_leaves_that_are_frozen_or_unfrozen_between_forward_and_backward_are_right(engine, policy, passed):
-    """As by who trains two models against each other."""
+    """As when two models are trained against each other."""
 
     def program(wrap):
         x, w, c = leaf(4), leaf(4), torch.rand(4)
@@ -504,7 +504,7 @@ def test_leaves_that_are_frozen_or_unfrozen_between_forward_and_backward_are_rig
 
 @pytest.mark.parametrize("engine", [*ENGINES, "inside"])
 def test_a_gradient_that_is_asked_for_later_or_in_the_function_changes_nothing(engine):
-    """Inside: in a backward of the function, with create_graph."""
+    """"inside": in a backward of the function, with create_graph."""
 
     def program(wrap):
         x, c, e = leaf(4), torch.rand(4), torch.rand(4)
@@ -530,7 +530,7 @@ def test_a_gradient_that_is_asked_for_later_or_in_the_function_changes_nothing(e
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("policy", [None, ["aten::sin"]], ids=["none", "some"])
 def test_a_part_of_an_inference_tensor_that_is_written_raises(policy, engine, rows, passed):
-    """It has no versions; a cache that a pass of evaluation has filled."""
+    """An inference tensor has no version; stands for a cache that was filled in evaluation."""
     w, x = leaf(4, 4), torch.randn(4, 4)
     with torch.inference_mode():
         cache = torch.ones(rows, 4)
@@ -562,7 +562,7 @@ def test_an_inference_tensor_that_gets_other_memory_raises(engine, passed):
 
 
 def test_a_weight_that_the_function_exchanges_and_gives_back_is_right_in_each_step():
-    """As quantization-aware training does, more often than exchanges are remembered one by one."""
+    """As in quantization-aware training; more exchanges than are remembered one by one."""
 
     def program(wrap):
         x, w = leaf(3, 4), leaf(4, 4)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What dies in the middle of a region may run code of the user: ops, named calls, regions."""
+"""Objects that die in the middle of a region may run user code: ops, named calls, regions."""
 
 import contextlib
 import functools
@@ -13,7 +13,7 @@ from same import assert_same
 import remat_meta as remat
 
 SAVE, RECOMPUTE, OFFLOAD = remat.CheckpointPolicy
-pytestmark = pytest.mark.torch_warns  # of sparse tensors
+pytestmark = pytest.mark.torch_warns  # warns of sparse tensors
 
 
 def sparse():
@@ -35,14 +35,14 @@ WORDS = {
     "graph": lambda name: torch.ones(3, requires_grad=True).exp().cos(),
     "call": lambda name: remat.native_op(torch.sin, name, SAVE)(torch.ones(3)),
     "region": region_of,
-    # Refused in some places where the function itself drops the tensor, and nowhere where remat does.
+    # Refused at some places where the function itself drops the tensor, and nowhere where remat drops it.
     "sparse": lambda name: [sparse() for _ in range(9)],
     "step": step,
 }
 
 
 class LastWords:
-    """Counts how often they are spoken. Names of calls are unique in a region."""
+    """Runs an entry of WORDS when called, and counts the calls. Names of calls are unique in a region."""
 
     def __init__(self, words):
         self.words, self.spoken = WORDS[words], 0
@@ -54,7 +54,8 @@ class LastWords:
 
 @pytest.fixture(autouse=True)
 def unraised(monkeypatch):
-    """What finalizers raise; nothing, unless the test empties it. No exceptions, whose frames hold what is to die."""
+    """Collects errors of finalizers; the test fails unless the list is empty at the end. Texts only: exceptions hold frames,
+    which hold the objects that are to die."""
     raised = []
     monkeypatch.setattr("sys.unraisablehook", lambda unraisable: raised.append(repr(unraisable.exc_value)))
     yield raised
@@ -62,7 +63,7 @@ def unraised(monkeypatch):
 
 
 class Power(torch.autograd.Function):
-    """x -> x^3; its square lives until remat knows that autograd will not save it."""
+    """x -> x^3; its square is alive until remat knows that autograd will not save it."""
 
     @staticmethod
     @remat.auto_forward("power")
@@ -99,7 +100,7 @@ def caught(x, attempt):
     return x.exp() * x
 
 
-# Where remat holds it last: until a call or an op begins, a region, the end of the function; until a SAVE call ends.
+# The events until which remat may hold the square: the next call, op or region, the end of the function, the end of a SAVE call.
 BODIES = {
     "then a call": lambda y, last: power(y, last) * saved(torch.cos)(y),
     "then an op": lambda y, last: power(y, last) * y.cos(),
@@ -190,7 +191,7 @@ def left_by_an_exception(wrap, x, last_words, attempt):
     return wrap(lambda x: (x.sin() * x).exp())(x)
 
 
-# What lives until the function has returned or its region dies, in the forward, in backward or in a replay.
+# Objects that live until the function has returned or its region dies, in the forward, in backward or in a replay.
 HOLDERS = {
     "function": lambda wrap, x, last: wrap(lambda x, mourner=Mourner(last): (x.sin() * x).exp())(x),
     "argument": lambda wrap, x, last: wrap(lambda x: (x.sin() * x).exp())(mortal(x * 2, last)),

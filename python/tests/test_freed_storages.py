@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Memory that is freed between forward and backward is missed, not read."""
+"""Memory that is freed between forward and backward is reported, not read."""
 
 import pytest
 import torch
@@ -147,7 +147,7 @@ def test_freed_memory_at_which_a_function_only_looks(look):
 
 
 class SavesMiddle(torch.autograd.Function):
-    """What it saves is no op's to keep, so that the function is called again."""
+    """No op can keep its saved tensor, so the function is called again."""
 
     @staticmethod
     def forward(ctx, x):

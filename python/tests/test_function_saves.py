@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What a custom function saves for its call, whatever else happens in its forward() and after it."""
+"""Tensors that a custom function saves for its call, whatever else happens in its forward() and later."""
 
 import contextlib
 import gc
@@ -14,13 +14,13 @@ from same import assert_same
 
 import remat_meta as remat
 
-# Since torch 2.13 a ctx keeps its node alive, and with it the call of its handle: until nobody has the exception any more.
+# Since torch 2.13 a ctx keeps its node alive, and so the call of its handle, as long as the exception is held.
 ENDS_WITH_EXCEPTION = TORCH >= (2, 13)
 SAVE, OFFLOAD = remat.CheckpointPolicy.SAVE, remat.CheckpointPolicy.OFFLOAD
 
 
 def function(forward, backward):
-    """What calls a custom function of these."""
+    """Returns a function that applies a custom function of these."""
     members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     return type("Custom", (torch.autograd.Function,), members).apply
 
@@ -30,7 +30,7 @@ def by_op(forward, backward, *names):
 
 
 def by_handle(body, backward):
-    """`body` runs where a replay does not come by."""
+    """Runs `body` in a call that a replay leaves out."""
 
     def forward(ctx, *inputs):
         handle = remat.get_handle(ctx, "named", SAVE)
@@ -52,7 +52,7 @@ def times_saved(ctx, grad):
 
 
 def fails_with_a_node(name):
-    """Autograd throws when the result has its node already, and ctx has the result."""
+    """Autograd throws when the result already has its node and ctx has the result."""
 
     def forward(ctx, x):
         ctx.save_for_backward(x)
@@ -128,7 +128,7 @@ def writes_after_its_results(x):
 
 
 def saves_what_autograd_refuses(x):
-    """The first is saved then, and the node lives on in what the function has written."""
+    """Autograd has saved the first tensor when it raises, and the node lives on in the written tensor."""
     with torch.inference_mode():
         scale = torch.ones(3)
 
@@ -176,7 +176,7 @@ def saves_nothing(x):
 
 
 def differentiates(x):
-    """Its ops save, too."""
+    """Its ops save tensors, too."""
 
     def forward(ctx, x):
         ctx.kept = grad_of_sin(x)
@@ -225,7 +225,7 @@ def throws(ctx, handle, x):
 
 
 def keeps_its_exception(x):
-    """And with it the frame that has the handle."""
+    """The exception holds the frame that has the handle."""
     h = x.sin()
     error = None
     try:
@@ -330,7 +330,7 @@ def test_results_are_recorded_in_forward_itself(way):
 
     with pytest.raises(RuntimeError, match="record_outputs: expected to be called in forward.. itself"):
         remat.checkpoint()(lambda x: function(forward, times_saved)(x.sin()).cos())(leaf(3))
-    # And all is unwound.
+    # All state is restored.
     assert_same(lambda wrap: wrap(drops_its_exception)(leaf(3)), remat.checkpoint())
 
 
@@ -365,7 +365,7 @@ def test_a_handle_that_dies_in_a_call_or_region_inside_leaves_those_alone(inner,
             z = ends(y)
         return (z * y).cos()
 
-    for _ in range(2):  # an error is allowed, a crash is not, and what follows is right
+    for _ in range(2):  # an error is allowed, a crash is not, and later steps must be right
         with contextlib.suppress(RuntimeError, NotImplementedError):
             remat.checkpoint()(fn)(leaf(3)).sum().backward()
         kept.clear()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Modules whose parameters are others for the time of a call, and DistributedDataParallel."""
+"""Modules whose parameters are replaced for a call, and DistributedDataParallel."""
 
 import pytest
 import torch

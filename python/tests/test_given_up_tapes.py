@@ -12,19 +12,19 @@ from torch import nn
 
 import remat_meta as remat
 
-pytestmark = pytest.mark.torch_warns  # why no tape can be written
+pytestmark = pytest.mark.torch_warns  # warns that there is no tape
 names = itertools.count()
 needs_names = pytest.mark.skipif(not hasattr(torch.Tensor, "refine_names"), reason="no tensors with names since torch 2.13")
 SAVE = remat.CheckpointPolicy.SAVE
 
 
 def auto_region(**options):
-    """A region that nobody has refused a tape before: each has a name of its own."""
+    """A region with its own name, which was never refused a tape."""
     return lambda fn: remat.checkpoint(replay="auto", region_name=f"given up {next(names)}", **options)(fn)
 
 
 def gives_up(x):
-    """A backward in the function."""
+    """Runs a backward in the function."""
     leaf = x.detach().requires_grad_()
     return x * torch.autograd.grad((leaf * leaf).sum(), leaf)[0]
 
@@ -44,7 +44,7 @@ def alternating(before, calls):
 
 @pytest.mark.parametrize("before", [False, True], ids=["after", "before"])
 def test_the_first_replay_of_the_function_is_compared(before):
-    # Where the backward in the function has something to recompute, it is the first to call it again.
+    # If the backward in the function has something to recompute, it is the first to call the function again.
     with pytest.raises(RuntimeError, match=OTHER):
         auto_region()(alternating(before, []))(leaf(3, 4)).sum().backward()
 
@@ -199,7 +199,7 @@ def padded(nested):
 
 
 def nested_leaf():
-    """Autograd asks for its sizes where it lets nothing be thrown."""
+    """Autograd asks for its sizes at a place where nothing may be thrown."""
     return torch.nested.nested_tensor([torch.randn(2, 4), torch.randn(3, 4)], requires_grad=True)
 
 

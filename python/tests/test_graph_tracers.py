@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What writes a graph of a model (make_fx, torch.export, torch.fx, aot_function, jit.trace) gets one without checkpoints."""
+"""Tools that trace a graph of a model (make_fx, torch.export, torch.fx, aot_function, jit.trace) get one without checkpoints."""
 
 import pytest
 import torch
@@ -42,7 +42,7 @@ def models(options):
 
 
 def weights_step(model):
-    """A whole step as a function of input and weights."""
+    """Returns a whole step as a function of input and weights."""
 
     def step(x, *weights):
         names = [name for name, _ in model.named_parameters()]

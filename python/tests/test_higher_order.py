@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""cond, scan and their like, and what torch calls by such operators, in regions of eager code."""
+"""cond, scan and similar operators, and features of torch that use them, in regions of eager code."""
 
 import functools
 
@@ -52,12 +52,12 @@ def layer(x, w):
 
 @functools.cache
 def layers(backend):
-    """A graph that calls one subgraph two times."""
+    """A graph that calls one subgraph twice."""
     return torch.compile(lambda x, w: layer(layer(x, w), w).cos(), backend=backend)
 
 
 def attention(x, w):
-    """Without gradients of its own: flex_attention has no backward on CPUs."""
+    """Runs without gradients: flex_attention has no backward on CPUs."""
     heads, bias = (x @ w).detach().expand(1, 2, SIZE, SIZE), x.detach()
     return flex_attention(heads, heads.sin(), heads.cos(), score_mod=lambda score, b, h, q, k: score + bias[q, k])[0, 0] * x
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""The .grad of tensors from outside, and hooks on their gradients, where a function sets them or goes backward itself."""
+"""The .grad of outside tensors, and hooks on their gradients, where a function sets them or runs a backward itself."""
 
 import pytest
 import torch
@@ -18,13 +18,13 @@ def test_a_grad_that_the_function_sets_stays_as_the_forward_left_it(set_to, befo
         def fn(x):
             y = (x * w).sin()
             w.grad = {"none": None, "zeros": torch.zeros_like(w), "own": y.detach().sum(0)}[set_to]
-            return y.exp()  # which the replay needs: it gets past the line above
+            return y.exp()  # the replay needs it, so it runs past the line above
 
         w, x = leaf(4), leaf(3, 4)
         if before:
             w.grad = torch.ones(4)
         y = wrap(lambda t: wrap(fn)(t.exp()).exp())(x) if nested else wrap(fn)(x)
-        (x * w).exp().sum().backward()  # adds to it before the region is replayed
+        (x * w).exp().sum().backward()  # adds to .grad before the region is replayed
         y.sum().backward()
         return w.grad, x.grad
 
@@ -64,7 +64,7 @@ def test_a_grad_that_was_emptied_after_the_region_stays_empty():
     assert_same(program, checkpointed)
 
 
-@pytest.mark.torch_warns  # create_graph makes a cycle, says torch
+@pytest.mark.torch_warns  # torch warns that create_graph makes a cycle
 @pytest.mark.parametrize("create", [False, True], ids=["plain", "create_graph"])
 def test_what_retains_its_gradient_has_what_was_there_before(create):
     def program(wrap):
@@ -186,7 +186,7 @@ def test_a_hook_after_accumulation_that_a_backward_inside_would_run_twice_is_ref
     handle.remove()
     assert not seen
     checkpointed(fn)(x).sum().backward()
-    # In a SAVE call nothing runs again; and neither do the hooks of a leaf that is not reached.
+    # In a SAVE call nothing runs again, and neither do hooks of a leaf that is not reached.
     w.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.clone()))
     call = remat.native_op(lambda x: fn(x).detach() * x, "call", remat.CheckpointPolicy.SAVE)
     checkpointed(lambda x: call(x).exp())(x).sum().backward()

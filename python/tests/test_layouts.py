@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Sparse and quantized tensors in regions: ops run the kernels that LibTorch has for them, also where it has one for all."""
+"""Sparse and quantized tensors in regions: ops run LibTorch's kernels for them, also where one kernel serves all layouts."""
 
 import pytest
 import torch
@@ -43,7 +43,7 @@ def plain_values(result):
     return result.dequantize() if result.is_quantized else result.to_dense()
 
 
-@pytest.mark.torch_warns  # of a prototype, and why no tape can be written
+@pytest.mark.torch_warns  # warns of a prototype, and that there is no tape
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("made_inside", (False, True))
 @pytest.mark.parametrize("layout", MAKE)

@@ -37,10 +37,10 @@ def test_ten_thousand_steps_are_flat():
             for i in range(STEPS):
                 step(i)
             used.append(allocated_bytes())
-        assert len(gc.get_objects()) <= objects + 10  # one in 1,000 steps
+        assert len(gc.get_objects()) <= objects + 10  # one object in 1,000 steps
         assert open_files() == files
         assert _C.live_region_count() == 0
     finally:
         gc.enable()
-    # The C library moves what it has; a leak of one byte a step shows in each part.
+    # The C library moves its memory around; a leak of one byte per step would show in each part.
     assert min(after - before for before, after in itertools.pairwise(used)) < STEPS

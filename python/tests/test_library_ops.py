@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Ops of libraries that write what their schemas do not mark, and memory that changes its size in a region."""
+"""Library ops that write arguments which their schemas do not mark, and memory that is resized in a region."""
 
 import pytest
 import torch
@@ -101,7 +101,7 @@ def test_marked_writes_and_pure_ops_of_libraries_are_right(op, replay):
     assert_equal(run(plain), run(remat.checkpoint(replay=replay)))
 
 
-# Memory that is freed and filled inside.
+# Memory that is freed and filled inside the region
 
 
 def bytes_of(tensor):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Who holds what, and until when. The garbage collector is off: reference counts alone free it."""
+"""Lifetimes of the objects that regions hold. The garbage collector is off: reference counts alone free them."""
 
 import gc
 import itertools
@@ -86,7 +86,7 @@ class Leaves(nn.Module):
 
 
 def leave_in_nested_regions(early_stop, engine="function"):
-    """Returns the module after a backward, whose replays have left tensors of their own in it."""
+    """Returns the module after a backward whose replays have left their own tensors in it."""
     layer = Leaves()
     outer = {"replay": "function", "early_stop": early_stop}
     inner = remat.checkpoint(replay=engine, early_stop=early_stop)(layer)
@@ -205,8 +205,8 @@ def test_a_thousand_steps_are_flat(retain):
         for _ in range(250):
             step()
         used.append(allocated_bytes())
-    assert len(gc.get_objects()) <= objects + 10  # 1 in 100 steps
-    # What other tests left may still move; a leak of one byte a step shows in each quarter.
+    assert len(gc.get_objects()) <= objects + 10  # 1 object in 100 steps
+    # Leftovers of other tests may still change; a leak of one byte per step shows in each quarter.
     assert min(after - before for before, after in itertools.pairwise(used)) < 250
 
 
@@ -238,7 +238,7 @@ ALL_SAVE = remat.PolicyTable().op("*", remat.CheckpointPolicy.SAVE)
 def test_regions_of_scripted_modules_die_with_the_graph(nested, replay, policy):
     """torch.jit makes its node, and gives it to detached weights, when its graph has run."""
     module = torch.jit.script(Scripted())
-    for _ in range(3):  # until it has compiled its derivative
+    for _ in range(3):  # until torch.jit has compiled its derivative
         module(leaf(4, 8)).sum().backward()
     region = remat.checkpoint(replay=replay, policy=policy)(module)
     if nested:

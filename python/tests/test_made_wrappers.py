@@ -16,11 +16,11 @@ from wrappers import Opaque, Passing, Quantized
 import remat_meta as remat
 
 ENGINES = ["function", "tape", "auto"]
-pytestmark = pytest.mark.torch_warns  # "auto" says once that it has no tape
+pytestmark = pytest.mark.torch_warns  # "auto" warns once that it has no tape
 
 
 class Made(torch.autograd.Function):
-    """A wrapper of what it is given, by `make`, as DTensor.from_local() is made."""
+    """Wraps its argument by `make`, as DTensor.from_local() does."""
 
     @staticmethod
     def forward(ctx, x, make):
@@ -32,7 +32,7 @@ class Made(torch.autograd.Function):
 
 
 class Taken(torch.autograd.Function):
-    """What is in a wrapper, as DTensor.to_local() takes it."""
+    """Returns the tensor inside a wrapper, as DTensor.to_local() does."""
 
     @staticmethod
     def forward(ctx, x):
@@ -51,7 +51,7 @@ def sum_of(tensor):
 
 
 class Deep(Opaque):
-    """Holds a wrapper."""
+    """A wrapper that holds a wrapper."""
 
 
 KINDS = {
@@ -69,12 +69,12 @@ AS_IT_IS = {
 
 
 def of_inside(kind, w):
-    """Made of what an op has made, read by ops whose nodes save it."""
+    """A wrapper of an op's result, read by ops whose nodes save it."""
     return lambda x: Taken.apply((Made.apply(x.sin(), KINDS[kind]) * 2).exp().cos() * Made.apply(w * 3, KINDS[kind])).exp()
 
 
 def of_captured(kind, w):
-    """Made of a captured tensor as it is."""
+    """A wrapper of an unchanged captured tensor."""
     make = AS_IT_IS[kind]
     return lambda x: Taken.apply(Made.apply(x, KINDS[kind]) * make(w.detach())).exp().sin()
 
@@ -148,7 +148,7 @@ def steps(wrap, program, kind, nested=False):
         inner = fn
         fn = wrap(lambda x: inner(x * 2).sin())
     tensors = []
-    for _ in range(3):  # the third one trusts its tape
+    for _ in range(3):  # the third step trusts its tape
         y = fn(x)
         y.sum().backward()
         tensors += [y.detach(), x.grad.clone(), w.grad]
@@ -156,7 +156,7 @@ def steps(wrap, program, kind, nested=False):
 
 
 def assert_right_or_refused(engine, kind, program, request, nested=False, **options):
-    """A tape wants a class that says what its tensors consist of."""
+    """Checks for right gradients, or a refusal: a tape needs a class that says which tensors it consists of."""
     expected = steps(plain, PROGRAMS[program], kind, nested)
     wrap = remat.checkpoint(replay=engine, region_name=request.node.name, **options)
     saves_one = program != "without_a_gradient"
@@ -258,7 +258,7 @@ def test_a_kept_result_that_a_custom_function_saves_in_one(engine, kind):
 
 
 class Scaled(torch.Tensor):
-    """A tensor times a number that the class says of it."""
+    """A tensor times a number that the class returns for it."""
 
     @staticmethod
     def __new__(cls, inner, factor):
@@ -335,7 +335,7 @@ def test_fake_tensors_round_a_region(engine):
 
 
 class OutInHandler(TwoTensor):
-    """Its handler makes what it multiplies with by a factory, and by out= into an empty tensor."""
+    """Its handler makes a factor by a factory, and by out= into an empty tensor."""
 
     @staticmethod
     def __tensor_unflatten__(inner, context, size, stride):
@@ -390,7 +390,7 @@ def test_what_an_op_writes_is_saved_as_it_leaves_it(engine, program):
 def test_a_write_to_what_is_in_a_saved_one_is_noticed(engine):
     def fn(x):
         scale = TwoTensor(x.detach() * 2, x.detach() * 3)
-        y = Made.apply(x, AS_IT_IS["TwoTensor"]) * scale  # saves it
+        y = Made.apply(x, AS_IT_IS["TwoTensor"]) * scale  # the product saves the wrapper
         scale.a.mul_(10)
         return Taken.apply(y) * 2
 
@@ -435,7 +435,7 @@ def test_addresses_of_what_has_died_in_a_call_are_nobodys():
 
 
 class Inheriting(TwoTensor):
-    """Its __tensor_unflatten__ makes a TwoTensor."""
+    """Its __tensor_unflatten__ returns a TwoTensor."""
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -450,14 +450,14 @@ def test_a_class_that_does_not_make_its_own_again_has_no_tape():
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_exchange_in_a_saved_one_is_not_noticed(engine):
-    """limits.md, S45: gradients are of what the forward had."""
+    """limits.md, S45: gradients use the forward's values."""
 
     def run(wrap, exchanges):
         torch.manual_seed(0)
 
         def fn(x):
             scale = TwoTensor(x.detach() * 2, x.detach() * 3)
-            y = Made.apply(x, AS_IT_IS["TwoTensor"]) * scale  # saves it
+            y = Made.apply(x, AS_IT_IS["TwoTensor"]) * scale  # the product saves the wrapper
             if exchanges:
                 scale.a = scale.a * 10
             return Taken.apply(y) * 2

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What memory_report() and the report for the moment when memory is out say about other choices."""
+"""Other choices that memory_report() and the out-of-memory report suggest, with their bytes."""
 
 import types
 
@@ -14,7 +14,7 @@ BYTES = 4 * 8 * 8
 
 
 def layers(count):
-    """Each SAVEs a sine that its cosine reads, and a product by a rule; all of it, and the loss."""
+    """Each layer SAVEs a sine that its cosine reads, and a product by a rule; returns the layers and the loss."""
     x = torch.randn(8, 8, requires_grad=True) * 1
     policy = remat.PolicyTable().op("aten::mm", SAVE)
     w = torch.randn(8, 8, requires_grad=True)

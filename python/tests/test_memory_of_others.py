@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Memory that autograd has saved and that somebody else has, too: backward gets it, as in plain code."""
+"""Memory that autograd has saved and that somebody else also holds: backward gets that memory, as in plain code."""
 
 import threading
 import weakref
@@ -18,7 +18,7 @@ CALLS = {"bare": None, "SAVE": SAVE, "OFFLOAD": OFFLOAD}
 
 
 class ReadsAnAttribute(torch.autograd.Function):
-    """Saves what it has as an attribute, too; its backward writes the one and reads the other."""
+    """Saves a tensor that it also has as an attribute; its backward writes one and reads the other."""
 
     @staticmethod
     def forward(ctx, x):
@@ -59,7 +59,7 @@ class WritesItsResult(SavesExp):
 
 
 class KeepsAView(ReadsAnAttribute):
-    """The saved tensor is a part of the memory, in another order."""
+    """Its saved tensor is a part of the memory, in another order."""
 
     @staticmethod
     def forward(ctx, x):
@@ -77,7 +77,7 @@ def options_of(call):
 
 
 def called(wrap, fn, policy):
-    """In the plain run nothing is a call."""
+    """A named call; in the plain run a plain call."""
     return fn if wrap is plain or policy is None else remat.native_op(fn, "call", policy)
 
 
@@ -126,7 +126,7 @@ FUNCTIONS = (ReadsAnAttribute, WritesAnAttribute, ReadsAnAttributeAfter, WritesI
 def test_a_backward_writes_what_it_has_saved_for_all_who_have_it(program_of, function, call, replay):
     try:
         expected = program_of(function, None)(plain)
-    except RuntimeError:  # what plain code refuses: a version tells of the write
+    except RuntimeError:  # plain code refuses this too: a version shows the write
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             program_of(function, CALLS[call])(region(replay, **options_of(call)))
         return
@@ -139,7 +139,7 @@ def by_numpy(y):
 
 
 def by_an_op_without_a_version(y):
-    with torch.no_grad():  # y is taken for running statistics, and written
+    with torch.no_grad():  # takes y for running statistics, and writes it
         torch.nn.functional.batch_norm(torch.randn(6, 4), y[0].detach(), torch.ones(4), training=True)
 
 
@@ -165,7 +165,7 @@ def test_what_is_written_without_a_version_raises_while_somebody_has_the_memory(
         return x.grad
 
     program(plain)
-    if call == "SAVE" or DEVICE == "cuda":  # what is kept is that very memory; on a device it is what backward gets
+    if call == "SAVE" or DEVICE == "cuda":  # the kept tensor is that memory itself; on a device backward gets that memory
         assert_same(program, region(replay, **options_of(call)))
         return
     words = r"region 'others', (slot \d+|call 'call').*expected memory that somebody else has.*written without a new version"
@@ -229,7 +229,7 @@ def test_another_slot_on_the_memory_that_a_backward_has_written_raises_as_in_pla
         def fn(x):
             h = x.sin()
             left.append(h)
-            first = Saves.apply(h)  # goes backward last
+            first = Saves.apply(h)  # its backward runs last
             return first + SavesAndWrites.apply(h)
 
         wrap(fn)(x).sum().backward()
@@ -311,7 +311,7 @@ def test_backwards_of_two_threads(replay):
 
 
 class GivesSaved(torch.autograd.Function):
-    """Its backward returns what it has saved as a gradient, to which autograd may add."""
+    """Its backward returns its saved tensor as a gradient, to which autograd may add."""
 
     @staticmethod
     def forward(ctx, x, c):
@@ -324,7 +324,7 @@ class GivesSaved(torch.autograd.Function):
 
 
 class GivesAttribute(torch.autograd.Function):
-    """The same of what it has as an attribute, and lets go of."""
+    """Its backward returns an attribute as a gradient, and releases it."""
 
     @staticmethod
     def forward(ctx, x, c):
@@ -363,7 +363,7 @@ def test_autograd_adds_to_a_gradient_that_is_a_saved_tensor(options, replay):
 
 @pytest.mark.parametrize("replay", REPLAYS)
 def test_autograd_adds_to_memory_that_a_context_has_given_away(replay):
-    """In plain code autograd itself has that memory, too, and so adds elsewhere."""
+    """In plain code autograd also holds that memory, and so adds out of place."""
     assert_same(sum_of_gradients(GivesAttribute), region(replay))
     with pytest.raises(RuntimeError, match="expected memory that somebody else has.*returned it as a gradient"):
         sum_of_gradients(GivesAttribute)(region(replay, **OFFLOADED))
@@ -377,7 +377,7 @@ HOOKS = {
 
 
 def under(hooks, where, wrap, fn):
-    """fn in a region, with hooks round it, in it, or in a region round it."""
+    """Runs fn in a region, with hooks around it, in it, or in a region around it."""
 
     def hooked(fn):
         def run(x):
@@ -407,7 +407,7 @@ def test_where_hooks_may_have_copied_a_write_raises(function, hooks, where, repl
 
     with pytest.raises(NotImplementedError, match=HOOKED):
         program(region(replay), function)
-    # Nothing is left of it, and what writes nothing is right.
+    # No region is left, and a backward that writes nothing is right.
     assert_same(lambda wrap: program(wrap, Saves), region(replay))
 
 
@@ -455,7 +455,7 @@ def test_memory_that_somebody_has_freed_is_made_again(replay):
             return left[-1].sin()
 
         y = wrap(fn)(x)
-        if wrap is not plain:  # which would read it
+        if wrap is not plain:  # plain code would read it
             left[0].untyped_storage().resize_(8)
         y.sum().backward()
         return x.grad

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Dispatch and function modes round regions, inside of them, round the forward or the backward alone."""
+"""Dispatch and function modes around regions, inside them, and around the forward or the backward alone."""
 
 import contextlib
 
@@ -63,13 +63,13 @@ def in_mode(mode, fn):
 
 
 def step(wrap, mode, place, nested):
-    """Writes outside (batch norm), draws, writes in place, and reads `.data`, which modes see."""
+    """Writes outside (batch norm), draws, writes in place, and reads `.data`, all of which modes see."""
     torch.manual_seed(0)
     net = torch.nn.Sequential(
         torch.nn.Linear(4, 4),
         torch.nn.BatchNorm1d(4),
         torch.nn.Dropout(0.5),
-        torch.nn.ReLU(inplace=mode is not comm_debug_mode),  # its hooks forbid that in plain runs too
+        torch.nn.ReLU(inplace=mode is not comm_debug_mode),  # comm_debug's hooks forbid in-place ops in plain runs too
         torch.nn.Linear(4, 4),
     )
     inner = wrap(net)
@@ -99,7 +99,7 @@ def step(wrap, mode, place, nested):
 @pytest.mark.parametrize("mode", MODES)
 def test_gradients_are_those_of_a_plain_run(mode, place, engine, nested):
     expected = step(plain, MODES[mode], place, nested)
-    # A tape that is trusted without a mode is not written under one: each has a name of its own.
+    # A tape that is trusted without a mode is not written under one, so each has its own name.
     wrap = remat.checkpoint(replay=engine, region_name=f"{mode} {place} {nested}")
     assert_equal(expected, step(wrap, MODES[mode], place, nested))
 
@@ -175,7 +175,7 @@ def test_the_error_says_where_a_view_begins():
 
 
 class Kept(torch.autograd.Function):
-    """Saves what no op reads."""
+    """Saves a tensor that no op reads."""
 
     @staticmethod
     def forward(ctx, x):
@@ -205,7 +205,7 @@ ROOTS = {
 
 @pytest.mark.parametrize("root", ROOTS)
 def test_a_view_at_which_a_backward_inside_begins_is_compared(root):
-    which, gradient = iter([0, 1]), torch.ones(())  # else an op makes one like the view
+    which, gradient = iter([0, 1]), torch.ones(())  # otherwise an op makes a gradient like the view
 
     def fn(x):
         inner = x.detach().requires_grad_()

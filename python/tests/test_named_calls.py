@@ -48,7 +48,7 @@ def test_gradients_are_bitwise_plain_and_saved_calls_run_once(policy, read):
         return x.grad
 
     assert_same(program, checkpointed)
-    assert len(runs) == 1 + (1 if policy is SAVE else 2)  # plain, then the region
+    assert len(runs) == 1 + (1 if policy is SAVE else 2)  # once in the plain run, then in the region
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Regions in regions, with SAVE calls and backwards inside: outer replays meet what the forward did."""
+"""Regions in regions, with SAVE calls and backwards inside: outer replays do what the forward did."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ SAVE = remat.CheckpointPolicy.SAVE
 
 
 def saving(wrap, name):
-    """A SAVE call of that name; the function itself where the program runs plainly."""
+    """A SAVE call with that name; in a plain run the function itself."""
     return (lambda fn: fn) if wrap is plain else lambda fn: remat.native_op(fn, name, SAVE)
 
 

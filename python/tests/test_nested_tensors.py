@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Strided nested tensors: they have an autograd key for all backends, and no sizes or strides to ask for."""
+"""Strided nested tensors: they have one autograd key for all backends, and no sizes or strides."""
 
 import itertools
 
@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import remat_meta as remat
 
-pytestmark = [pytest.mark.torch_warns]  # of a prototype, and why no tape can be written
+pytestmark = [pytest.mark.torch_warns]  # warns of a prototype, and that there is no tape
 names = itertools.count()
 ENGINES = {
     "function": lambda fn: remat.checkpoint()(fn),

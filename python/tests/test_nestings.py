@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Any nesting of tensors goes through regions and SAVE calls as through a plain call."""
+"""Regions and SAVE calls accept any nesting of tensors that a plain call accepts."""
 
 import collections
 
@@ -29,7 +29,7 @@ nestings = some.recursive(
 
 
 def mapped(fn, nesting):
-    """The same nesting with fn(leaf) for each leaf; by hand, so that pytrees are not tested with themselves."""
+    """Returns the nesting with fn(leaf) for each leaf; written by hand, so that pytrees are not tested with themselves."""
     if isinstance(nesting, dict):
         return type(nesting)((key, mapped(fn, value)) for key, value in nesting.items())
     if isinstance(nesting, Pair):
@@ -40,7 +40,7 @@ def mapped(fn, nesting):
 
 
 def form(nesting):
-    """Types, lengths and keys in their order."""
+    """Returns types, lengths and keys in order."""
     if isinstance(nesting, dict):
         return type(nesting), [(key, form(value)) for key, value in nesting.items()]
     if isinstance(nesting, tuple | list):
@@ -55,7 +55,7 @@ def leaves(nesting):
 
 
 def step(wrap, save, nesting):
-    """(result, gradient) of a step whose arguments and results are such nestings."""
+    """Returns result and gradient of a step whose arguments and results are such nestings."""
     x = torch.linspace(0.1, 1, 3).requires_grad_()
 
     def fn(x, arguments):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What hooks and stores get: after the op that saves it has run, and inside the function's own pairs."""
+"""Tensors that hooks and stores get: after the op that saves them has run, and inside the function's own pairs of hooks."""
 
 import contextlib
 import copy
@@ -29,7 +29,7 @@ all_engines = pytest.mark.parametrize("engine", ENGINES)
 
 
 class Copies:
-    """Packs copies, and writes down what it was given and asked for."""
+    """Packs copies, and logs the tensors that it packs and unpacks."""
 
     def __init__(self):
         self.packed, self.unpacked = [], 0
@@ -42,7 +42,7 @@ class Copies:
         self.unpacked += 1
         return held.clone()
 
-    def put(self, tensor):  # as a store
+    def put(self, tensor):  # the interface of a store
         return Ticket(self, self.pack(tensor))
 
     def pair(self, kind):
@@ -73,8 +73,8 @@ PLACES = ("store", "options", "around remat", "around torch", "inside remat", "i
 
 
 def region_with(place, engine, policy=None):
-    """(wrap, the scope that the named call is in, the scope that the region is in), all of them
-    with something that copies."""
+    """Returns wrap, a function that opens the pair of hooks for `where` if `place` is there, and the Copies, which wrap or this
+    pair uses."""
     copies = Copies()
     options = {"replay": engine, "policy": policy}
     if place == "store":
@@ -117,7 +117,7 @@ def test_what_an_op_saves_before_it_writes_it_is_copied_after_that(op, place, en
         return y, x.grad
 
     assert_same(program, region)
-    # Kept calls of a region inside are slots of the one around, but for the pair of the inner one.
+    # The outer region has slots for kept calls of an inner region, except those that the inner pair of hooks gets.
     assert copies.packed or (nested and place.startswith("around"))
 
 
@@ -180,7 +180,7 @@ def test_an_op_that_throws_after_it_has_saved_leaves_nothing():
     assert_equal(expected, torch.autograd.grad(y.sum(), x))
 
 
-# Pairs that a region's function opens.
+# Pairs of hooks that a region's function opens
 
 
 @both_pairs
@@ -206,7 +206,7 @@ def test_a_pair_inside_leaves_bare_code_to_the_replay(pair, engine):
 
     region = remat.checkpoint(replay=engine)
     torch.manual_seed(7)
-    with remat.saved_tensors_hooks(lambda t: t, lambda t: t):  # plain code is packed
+    with remat.saved_tensors_hooks(lambda t: t, lambda t: t):  # hooks in plain code, too
         expected = program(plain)
     copies.packed.clear()
     runs.clear()
@@ -249,7 +249,7 @@ def test_a_pair_inside_packs_what_save_calls_under_it_keep_once(pair, engine):
         return y, x.grad
 
     assert_same(program, remat.checkpoint(region_name="r", replay=engine))
-    # exp's result for its node; the same, since mul reads it. The argument is made again.
+    # exp's result for its node, and again for mul, which reads it. The argument is recomputed.
     assert len(copies.packed) == 2 and copies.unpacked == 4
     if pair == "remat":
         assert kinds == [("BACKWARD", "r", "a"), ("SAVE_OUTPUT", "r", "a")]
@@ -318,8 +318,8 @@ def test_a_pair_inside_regions_that_nest(engine, pair, where, keep):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert_same(program, remat.checkpoint(replay=engine))
-    # In the outer one only what all regions keep is kept: the rest is made again by its replay. A
-    # result is packed for each region that keeps it.
+    # The outer region keeps only what all regions keep: its replay recomputes the rest. A result is packed once for each region
+    # that keeps it.
     packs = {"outer": 0, "inner": 2}[where] if keep == "innermost_region" else 3
     assert len(copies.packed) == packs
 
@@ -351,16 +351,16 @@ def test_a_pair_inside_a_save_call_gets_no_argument_that_is_made_again(pair):
             return x.sin().exp()
 
     y = remat.checkpoint()(lambda x: save(call, "a")(x.cos()))(leaf(3))
-    assert len(copies.packed) == 1  # exp's result; not cos', which sin saves
+    assert len(copies.packed) == 1  # exp's result; not the argument of cos, which sin saves
     y.sum().backward()
     assert len(copies.packed) == copies.unpacked == 1
 
 
-# Results that user code is to bring back.
+# Results that user code must bring back
 
 
 class Group:
-    """Offloads what SAVE calls leave, and brings all of it back at once."""
+    """Offloads the tensors that SAVE calls keep, and brings all of them back at once."""
 
     def __init__(self):
         self.away, self.here = [], {}
@@ -511,7 +511,7 @@ def test_numbers_are_kept_rounded(engine, dtype, is_held):
     assert stats["count"] == 1 and stats["tensor_bytes"] == 64 * 32 * 4
     assert stats["rounded_bytes"] == 64 * 32 * dtype.itemsize
     assert 0 < stats["max_relative_error"] < 0.1 and 0 < stats["max_error"] < 0.1
-    # Whoever holds the memory has it exactly.
+    # Whoever holds the memory has the exact values.
     assert torch.equal(got, exact) == is_held
     assert (got - exact).norm() < 0.2 * exact.norm()
 
@@ -593,7 +593,7 @@ def test_threads_share_stores_that_pack():
     assert len(gradients) == 4
     assert all(torch.equal(gradients[0], gradient) for gradient in gradients)
     assert store.stats()["count"] == 4 * 20 * 4
-    assert rounding.stats()["count"] == 4 * 20 * (4 + 3)  # not the leaf
+    assert rounding.stats()["count"] == 4 * 20 * (4 + 3)  # the leaf is not rounded
     assert engine.stats()["away_bytes"] == 0
 
 

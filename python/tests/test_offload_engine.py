@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""offload(): a store whose copies run beside the step. On the CPU both places are memory of the host."""
+"""offload(): a store whose copies run beside the step. On the CPU both memories are host memory."""
 
 import copy
 import gc
@@ -34,13 +34,13 @@ def engine(**options):
 
 
 def bytes_of(store):
-    """Of what has left, or is about to."""
+    """Bytes that have left, or are about to leave."""
     stats = store.stats()
     return stats["left_bytes"] + stats["leaving_bytes"]
 
 
 def slow_engine(gbps=0.05, latency_us=100.0):
-    """Its copies are always still under way."""
+    """An engine whose copies are always still under way."""
     if torch.get_default_device().type != "cpu":
         pytest.skip("links of a set speed copy memory of the CPU: cuda/test_offload_links.py")
     return _C._offload_engine([("host", None, "", False)], 0, None, 1 << 20, None, None, False, (gbps, latency_us))
@@ -111,7 +111,7 @@ def test_inputs_of_regions_leave_and_parameters_stay(replay):
     h = torch.randn(8, 16)
     for _ in range(5):
         h = region(lambda x, weight: (x @ weight).tanh())(h, weight)
-    # Of five inputs all but the last, which leaves with the next one; the weight stays.
+    # All of five inputs except the last, which leaves with the next one; the weight stays.
     assert bytes_of(store) == 4 * 8 * 16 * 4
     h.sum().backward()
 
@@ -224,7 +224,7 @@ def test_threads_share_an_engine():
         except Exception as error:
             errors.append(error)
 
-    def own_stack(wrap):  # without randomness: the default generator is everybody's
+    def own_stack(wrap):  # without random numbers, since all threads share the default generator
         model = torch.nn.ModuleList(Layer(16) for _ in range(4)).eval()
         with torch.no_grad():
             for parameter in model.parameters():
@@ -268,7 +268,7 @@ def test_what_somebody_else_has_is_not_copied():
 @all_engines
 @pytest.mark.parametrize("is_written", [False, True])
 def test_what_others_write_without_a_version_is_what_plain_code_reads(is_written, replay):
-    """A result that somebody has stays where it is: what they write there is what backward reads, as without remat."""
+    """A result that others hold stays in memory: backward reads their writes, as without remat."""
     store = engine()
 
     def program(wrap):
@@ -301,7 +301,7 @@ def test_limits_of_size():
 
     everything = left_with(min_bytes=0)
     assert everything > 0
-    assert left_with() == 0  # of 1 MiB and more
+    assert left_with() == 0  # only tensors of 1 MiB and more leave
     assert 0 < left_with(min_bytes=1500) < everything
     assert left_with(min_bytes=0, device="cpu" if DEVICE == "cuda" else "cuda") == 0
     assert left_with(min_bytes=0, device=torch.device(DEVICE)) == everything
@@ -351,7 +351,7 @@ def test_steps_by_way_of_the_disk_are_bitwise_as_plain(memory, replay, tmp_path)
     store = remat.offload(memory, directory=tmp_path, min_bytes=0, checksums=True, **limits)
     region = remat.checkpoint(policy=all_offloaded, offload_inputs=True, offload_store=store, replay=replay)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of one without room
+        warnings.simplefilter("ignore")  # a memory without room warns
         assert_same(stack, region)
     stats = store.stats()
     assert stats["left_count"] + stats["stayed_count"] > 0
@@ -414,7 +414,7 @@ print("done")
 def test_a_forked_process_is_right_or_says_that_it_was_forked(kind, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", FORKED, kind, tmp_path], capture_output=True, text=True, timeout=120,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},  # beside a GPU autograd works in no child
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},  # beside a GPU autograd works in no forked child
     )
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 

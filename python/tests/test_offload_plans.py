@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Plans that move what they keep: bits, peaks, files, and stores that do not fit the plan."""
+"""Plans that offload kept values: bits, peaks, files, and stores that do not fit the plan."""
 
 import copy
 import functools
@@ -17,7 +17,7 @@ WINDOW = 1 << 18
 
 
 class Block(torch.nn.Module):
-    """Results that take long to make for their size."""
+    """A block whose results take long to compute for their size."""
 
     def __init__(self, size):
         super().__init__()
@@ -38,13 +38,13 @@ class Step:
         torch.manual_seed(0)
         self.layers = torch.nn.ModuleList(Block(size) for _ in range(layers))
         self.x = torch.randn(128, size, requires_grad=True)
-        self.run(self.loss)  # gradients are there
+        self.run(self.loss)  # makes the gradients
 
     def loss(self):
         return functools.reduce(lambda h, layer: layer(h), self.layers, self.x).square().mean()
 
     def run(self, loss):
-        """Its peak, and what is to be the same."""
+        """Returns the peak, and the tensors that must be the same."""
         self.layers.zero_grad(set_to_none=False)
         self.x.grad = None if self.x.grad is None else self.x.grad.zero_()
         torch.manual_seed(3)
@@ -69,7 +69,7 @@ def profile(step):
 
 @pytest.fixture(scope="module")
 def moved(profile):
-    """A store, and a plan for it that moves something."""
+    """Returns a store, and a plan for it that offloads something."""
     store = make_store()
     planner = remat.MemoryPlanner(profile, offload=store)
     plans = [planner.plan(f"{share}%") for share in range(20, 100, 5)]
@@ -86,7 +86,7 @@ def test_planned_moves_are_bitwise_and_within_the_peak(step, moved):
         peak, got = step.run(planned)
         assert_equal(plain, got)
         assert peak <= plan.predicted_peak_bytes
-        # What has not left when it is asked for stays.
+        # A tensor that is needed before it has left stays.
         assert 0 < store.stats()["left_bytes"] - before <= plan.offloaded_bytes
     assert store.stats()["away_bytes"] == store.stats()["leaving_bytes"] == 0
 
@@ -132,7 +132,7 @@ def test_a_plan_that_moves_wants_its_store(moved):
             remat.checkpoint(plan=plan, region_name="step", offload_store=make_store(**other))
     with pytest.raises(ValueError, match="expected min_bytes of at most"):
         remat.checkpoint(plan=plan, region_name="step", offload_store=remat.mask_store())
-    # Copies at once, or its own hooks: nothing is on its way.
+    # Stores that copy at once, and user hooks, leave nothing under way.
     remat.checkpoint(plan=plan, offload_store=remat.host_memory_store())
 
 
@@ -172,7 +172,7 @@ def test_wrong_guesses_of_the_order_stay_within_the_peak(step, profile):
     planner = remat.MemoryPlanner(profile, offload=store)
     plans = [planner.plan(f"{share}%") for share in (40, 60, 80)]
     _, plain = step.run(step.loss)
-    for _ in range(3):  # in turns: each store is asked in another order than the last time
+    for _ in range(3):  # takes turns: each store is used in another order than the last time
         for plan in plans:
             if plan.feasible:
                 peak, got = step.run(remat.checkpoint(plan=plan, offload_store=store)(step.loss))
@@ -197,7 +197,7 @@ def test_terms_are_measured_once(tmp_path):
 
 
 def planned_model(offload, **options):
-    """A model within a budget, whose steps are planned, and its twin."""
+    """Returns a model within a budget, whose steps are planned, and its plain twin."""
     torch.manual_seed(0)
     plain = torch.nn.Sequential(*(Block(256) for _ in range(6)))
     model = remat.auto_checkpoint(copy.deepcopy(plain), "50%", offload=offload, **options)
@@ -220,7 +220,7 @@ def test_a_model_within_a_budget_moves_what_it_keeps(tmp_path):
     assert plan.feasible and plan.offloaded_bytes > 0
     assert 0 < store.stats()["left_bytes"]
     assert store.stats()["away_bytes"] == 0
-    # A copy shares the store.
+    # A copy of the model shares the store.
     before = store.stats()["left_bytes"]
     assert remat.memory_plan(planned_model(store, plan=tmp_path / "plan.json")).offloaded_bytes == plan.offloaded_bytes
     assert store.stats()["left_bytes"] > before

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What a log says of an op's arguments: all kinds can be written down, and those that differ do."""
+"""The log's text of an op's arguments: all kinds can be written, and different arguments have different texts."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def define(schema, fn):
     LIBRARY.define(schema)
     LIBRARY.impl(name, fn, "CompositeExplicitAutograd")
     op = getattr(torch.ops.remat_words, name)
-    return lambda x, *args: x * op(x.detach(), *args)  # it has no derivative
+    return lambda x, *args: x * op(x.detach(), *args)  # the op has no derivative
 
 
 by_text = define("by_text(Tensor x, str[] texts, Device? device=None) -> Tensor", lambda x, texts, device=None: x * len(texts))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Tensors from outside that regions write in part, and that are written after regions have read them."""
+"""Outside tensors that regions write in part, or that are written after regions have read them."""
 
 import contextlib
 
@@ -27,7 +27,7 @@ def regions_of(engine, nested=False, **options):
 
 
 def rows_program(write, rows=16, read=None):
-    """Each region writes its part of `out`; `read` makes something of `out` after that."""
+    """A program in which each region writes its part of `out`; `read` then computes a result from `out`."""
 
     def program(wrap):
         x, out = leaf(8), torch.arange(rows * 8.0).reshape(rows, 8)
@@ -127,7 +127,7 @@ def kept_bytes(write, regions=64, engine="function", **options):
         y = remat.checkpoint(replay=engine, **options)(fn)(y)
     kept = allocated_bytes() - before
     y.sum().backward()
-    return kept - regions * (MiB // regions)  # the outputs
+    return kept - regions * (MiB // regions)  # minus the outputs
 
 
 @pytest.mark.parametrize("engine", ["function", "tape"])
@@ -175,11 +175,11 @@ def test_a_replay_that_reads_another_part_raises():
         y.sum().backward()
 
 
-# Writes after the region.
+# Writes after the region
 
 
 def read_then_written(write, by_argument):
-    """A region inside another one reads a buffer, which the outer one writes after it."""
+    """An inner region reads a buffer, which the outer region then writes."""
 
     def program(wrap):
         x, outside = leaf(4), torch.ones(4)
@@ -269,7 +269,7 @@ def test_the_bytes_for_readers_are_kept_once_and_die_with_them():
     step(backward=True)
     for backward in (True, False):
         kept, left = step(backward)
-        # A copy for the eight readers, and one for the region that writes.
+        # One copy for the eight readers, and one for the region that writes.
         assert 2 * MiB <= kept < 2.5 * MiB
         assert left < MiB // 4
 
@@ -302,7 +302,7 @@ def test_states_of_a_generator_share_its_words():
         return after - before
 
     kept(16)
-    # 2.5 kB of words change every 624 draws.
+    # 2.5 kB of generator state change every 624 draws.
     assert kept(416) - kept(16) < 400 * 4500
 
 
@@ -378,7 +378,7 @@ THROWS = {
 }
 
 
-@pytest.mark.torch_warns  # why no tape can be written
+@pytest.mark.torch_warns  # warns that there is no tape
 @pytest.mark.parametrize("engine", ("function", "auto"))
 @pytest.mark.parametrize("by_argument", (False, True))
 @pytest.mark.parametrize("op_between", (False, True))
@@ -459,7 +459,7 @@ VIEWS = {
 }
 
 
-@pytest.mark.torch_warns  # "auto" says once that it has no tape
+@pytest.mark.torch_warns  # "auto" warns once that it has no tape
 @pytest.mark.parametrize("goes_back", ["grad", "backward", "not"])
 @pytest.mark.parametrize("nested", [False, True], ids=["flat", "nested"])
 @pytest.mark.parametrize("engine", ENGINES)
@@ -496,7 +496,7 @@ def test_a_captured_view_of_any_kind_is_written(view, engine, nested, goes_back)
     assert_same(program, remat.checkpoint(replay=engine))
 
 
-# index_add_() of an index that is too large has written what stands before that, with no new version.
+# index_add_() with an index that is too large has written the elements before it, with no new version.
 @pytest.mark.parametrize("policy", (["aten::index_add_"], "recompute_pointwise"))
 @pytest.mark.parametrize("engine", ("function", "auto"))
 def test_a_save_call_that_writes_outside_and_throws_is_refused(engine, policy):
@@ -540,7 +540,7 @@ def test_a_save_call_that_writes_what_the_function_made_and_throws_is_refused(fn
 
 
 def wrapped_by(engine):
-    """"nested": a region in a region, both of functions."""
+    """"nested": a region in a region, both replayed by the function."""
     one = remat.checkpoint(replay="function" if engine == "nested" else engine)
     return (lambda fn: one(one(fn))) if engine == "nested" else one
 
@@ -586,7 +586,7 @@ begins: list[int] = []
 @pytest.mark.parametrize("alignment", (0, 12, 32))
 @pytest.mark.parametrize("engine", ("function", "tape", "auto", "nested"))
 def test_the_copy_of_memory_of_the_host_begins_where_that_began(engine, alignment, read):
-    """Kernels may sum in another order elsewhere."""
+    """Kernels may sum in another order at another alignment."""
 
     def program(wrap):
         x, memory = torch.ones(64, requires_grad=True), begins_at(alignment, 64).fill_(1)
@@ -606,7 +606,7 @@ def test_the_copy_of_memory_of_the_host_begins_where_that_began(engine, alignmen
 
 
 class SavesWhatItHas(torch.autograd.Function):
-    """Not what its ops are given, which in a replay is something else: a replay writes nothing from outside."""
+    """Saves the buffer itself, where ops of a replay get a shadow of it: a replay writes nothing outside."""
 
     @staticmethod
     def forward(ctx, x, buffer):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""The package: import, versions, options, and the objects that the calls return."""
+"""The package: imports, versions, options, and the objects that its calls return."""
 
 import copy
 import inspect
@@ -24,7 +24,7 @@ NEWEST = _torch_version.compiled_versions(str(pathlib.Path(remat.__file__).paren
 
 
 def run_python(code, *args, **env):
-    """What a new Python prints for `code`."""
+    """Returns the output of `code` in a new Python."""
     import os
 
     done = subprocess.run(
@@ -235,7 +235,7 @@ def test_pickle_and_deepcopy():
         assert other.weight.grad is not None and model.weight.grad is None
 
 
-TORCH_REMAT = {  # its functions with what they take; None where signature() cannot read that
+TORCH_REMAT = {  # its functions with their parameters; None where signature() cannot read them
     "clear_memory_snapshot_cache": "()",
     "collect_trace": "()",
     "current_saved_tensor_info": "()",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What people ask for in issue trackers, one section per row of docs/how-to/coming-from.md. Where a test runs torch's own
-checkpoint it asserts what goes wrong there, so that the page stays true."""
+"""Requests from issue trackers, one section per line of docs/pains.md. A test that runs torch's own checkpoint asserts what goes
+wrong there, so that the page stays true."""
 
 import functools
 import gc
@@ -48,7 +48,7 @@ def assert_differs(program, wrap):
 # A checkpoint for C++
 def test_the_python_calls_are_those_of_the_cpp_library():
     maps = Path("/proc/self/maps").read_text()
-    assert "libremat.so" in maps  # what a C++ program links
+    assert "libremat.so" in maps  # the library that a C++ program links
 
 
 # Two implementations
@@ -73,7 +73,7 @@ def test_inputs_need_not_require_grad_and_no_flag_is_asked_for():
 
 # Adapters on a frozen base
 class Adapted(nn.Module):
-    """A frozen layer and a low-rank one beside it."""
+    """A frozen layer with a low-rank one beside it."""
 
     def __init__(self):
         super().__init__()
@@ -176,7 +176,7 @@ def test_autocast_is_that_of_the_forward_whatever_is_in_its_cache(cache):
 
 # Kernels behind a custom Function
 class Squared(torch.autograd.Function):
-    """Its work is done by numpy: no op of torch's shows it."""
+    """numpy does its work: no op of torch shows it."""
 
     runs = 0
 
@@ -331,7 +331,7 @@ def test_grad_mode_decides_and_train_mode_does_not(training):
     assert not y.requires_grad
 
 
-# A gradient that is there is not yet right
+# 37: a gradient may exist and be wrong
 def test_users_can_compare_every_bit():
     def wrap(checkpoint):
         def put(model):

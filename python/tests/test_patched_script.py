@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""python -m remat_meta --patch SCRIPT: a script that is not changed, its checkpoints on remat."""
+"""python -m remat_meta --patch SCRIPT: runs an unchanged script with its checkpoints on remat."""
 
 import argparse
 import os

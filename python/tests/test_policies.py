@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Policies for ops: tables, presets, functions as torch's selective checkpointing has them, its context_fn."""
+"""Policies for ops: tables, presets, functions like those of torch's selective checkpointing, its context_fn."""
 
 import collections
 import contextlib
@@ -34,7 +34,7 @@ def matmuls(x):
 
 
 def executed(fn, x, op=mm):
-    """How often backends run `op` from the backward on."""
+    """Returns how often backends run `op` from the backward on."""
     counts = collections.Counter()
 
     class Count(TorchDispatchMode):
@@ -185,7 +185,7 @@ def test_operators_do_not_swallow_a_wrong_answer_or_a_wrong_form_of_the_function
 
 
 def counting_policy():
-    """Every second mm, as torchtitan's: counts in the forward and when it runs again."""
+    """Saves every second mm, as torchtitan does: counts in the forward and in the recomputation."""
     counts = collections.Counter()
 
     def policy(context, op, *args, **kwargs):
@@ -367,7 +367,7 @@ def test_calls_of_regions_inside_may_get_casts_that_autocast_has_already(answer)
 
 
 # Program 416380 of backend.fuzz.
-@pytest.mark.torch_warns  # that the outer region has no tape
+@pytest.mark.torch_warns  # warns that the outer region has no tape
 @pytest.mark.parametrize("check", ("default", "none"))
 @pytest.mark.parametrize("replay", ("function", "auto"))
 @pytest.mark.parametrize("rule", ("aten::_to_copy", "aten::to", "tag:view"))
@@ -400,7 +400,7 @@ def test_rules_are_for_casts_of_results():
         return executed(block, leaf(4, 4), torch.ops.aten._to_copy.default)
 
     w = leaf(4, 4)
-    # That of x.sin() and float(); not that of the weight.
+    # The casts of x.sin() and of float() do not run again; the weight's cast does.
     assert casts(PolicyTable().op("aten::_to_copy", SAVE)) == casts(None) - 2
 
 
@@ -412,7 +412,7 @@ def test_autocast_casts_for_ops_of_which_all_tensors_are_placeholders(answer):
 
         def f(x):
             with torch.autocast(DEVICE, dtype=torch.bfloat16):
-                torch.nn.functional.linear(x.clone(), w.repeat(4, 1))  # nobody reads what it makes
+                torch.nn.functional.linear(x.clone(), w.repeat(4, 1))  # its result is not read
             return Square.apply(x.sin())
 
         wrap(f)(x).sum().backward()
@@ -477,7 +477,7 @@ def test_memory_that_nothing_has_written_is_not_kept(op, replay):
             mask = t.new_empty(4, 4)
             return nn.functional.dropout(t, 0.4) * mask.copy_(t).sin_()
 
-        # What is freed and made between lies where the mask lay.
+        # Memory that is freed and reused in between is where the mask was.
         def outer(t):
             wrap(inner)(t)
             return ((t @ weight).sin().clamp_(-1, 1) @ weight).exp()
@@ -516,7 +516,7 @@ VIEWS = {
 @pytest.mark.parametrize("replay", ["function", "tape", "auto"])
 @pytest.mark.parametrize("view", VIEWS)
 def test_the_op_that_makes_a_view_anew_for_its_node_is_no_call(view, replay, policy):
-    """Autograd calls it where it is asked for the node of a view whose base was written."""
+    """Autograd calls the op when it is asked for the node of a view whose base was written."""
 
     def program(wrap):
         x = leaf(4, 4)

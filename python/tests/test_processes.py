@@ -19,7 +19,7 @@ import remat_meta as remat
 
 
 def program(wrap, seed):
-    """Gradient of a small step with a SAVE call and dropout."""
+    """Returns the gradient of a small step with a SAVE call and dropout."""
     torch.manual_seed(seed)
     x = leaf(4)
     exp = remat.region(torch.exp, "exp", recompute=False)
@@ -41,7 +41,7 @@ class Gradients(Dataset):
 
 
 def loader(method):
-    # `checkpointed` travels to the worker by pickle.
+    # `checkpointed` is pickled for the worker.
     return DataLoader(Gradients(checkpointed), batch_size=2, num_workers=1, multiprocessing_context=method)
 
 
@@ -53,7 +53,7 @@ def expected_batches():
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_regions_in_workers_and_around_them(method):
     x = leaf(3)
-    y = checkpointed(lambda x: x.sin().exp())(x)  # a graph that waits here while workers run
+    y = checkpointed(lambda x: x.sin().exp())(x)  # its graph is alive while workers run
     assert_equal(expected_batches(), list(loader(method)))
     y.sum().backward()
     assert_equal(x.detach().cos() * x.detach().sin().exp(), x.grad)
@@ -103,7 +103,7 @@ def test_a_coroutine_function_is_refused_by_name():
         return x.sin()
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it was never awaited
+        warnings.simplefilter("ignore")  # warns that it was never awaited
         with pytest.raises(RuntimeError, match=r"region 'block', output: fn must return a Tensor.*got coroutine"):
             checkpointed(fn)(leaf(2))
 
@@ -137,7 +137,7 @@ def test_generators_may_hold_regions_and_be_left_in_the_middle():
         torch.manual_seed(0)
         x = leaf(4)
         first, second = layers(wrap, x), layers(wrap, x)
-        pairs = list(zip(first, second, strict=True))  # they take turns
+        pairs = list(zip(first, second, strict=True))  # the generators take turns
         left = next(layers(wrap, x))
         (sum(a * b for a, b in pairs) + left).sum().backward()
         return x.grad
@@ -181,7 +181,7 @@ def test_copies_of_wrapped_functions_do_the_same(wrap):
     wrapped = wrap(scaled_sine)
     for other in (copy.copy(wrapped), copy.deepcopy(wrapped), pickle.loads(pickle.dumps(wrapped))):
         x = torch.linspace(0, 1, 3).requires_grad_()
-        checkpointed(lambda x, other=other: other(x).sin())(x)  # in a region too
+        checkpointed(lambda x, other=other: other(x).sin())(x)  # also inside a region
         other(x).sum().backward()
         assert_equal(expected.grad, x.grad)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Steps are measured, planned for budgets, and run within them: bitwise, with the predicted peak."""
+"""Steps are measured, planned for budgets, and run within them: bitwise equal, with the predicted peak."""
 
 import gc
 import threading
@@ -24,7 +24,7 @@ def mlp():
 
 
 def convolutions():
-    """Batch norm's statistics are written; relu writes in place."""
+    """A model in which batch norm writes its statistics and relu writes in place."""
     torch.manual_seed(0)
     layers = [nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True)) for _ in range(6)]
     model = nn.Sequential(nn.Conv2d(3, 8, 1), *layers, nn.Flatten(), nn.Linear(8 * 24 * 24, 4))
@@ -64,7 +64,7 @@ MODELS = [mlp, convolutions, skips, attention]
 
 
 def step(model, fn, args):
-    """Loss, gradients and buffers of a step, and its peak above what was alive."""
+    """Returns loss, gradients and buffers of a step, and its peak above the bytes alive before."""
     for parameter in model.parameters():
         parameter.grad = None
     torch.manual_seed(1)
@@ -93,14 +93,14 @@ def restore(model, state):
 def test_a_step_runs_within_its_budget_with_the_bits_of_plain(make):
     model, args, fn = make()
     state = [buffer.clone() for buffer in model.buffers()]
-    step(model, fn, args)  # first uses allocate
+    step(model, fn, args)  # first uses allocate memory that stays
     restore(model, state)
     plain, plain_peak = step(model, fn, args)
     restore(model, state)
     for parameter in model.parameters():
         parameter.grad = None
     profile = remat.profile(fn, steps=1)(*args)
-    assert profile.plain_peak_bytes == pytest.approx(plain_peak, rel=0.005)  # the allocator's own rounding, freed temporaries
+    assert profile.plain_peak_bytes == pytest.approx(plain_peak, rel=0.005)  # the allocator rounds, temporaries are freed
     planner = remat.MemoryPlanner(profile)
     least = planner.frontier[0].peak_bytes
     overheads = []
@@ -116,7 +116,7 @@ def test_a_step_runs_within_its_budget_with_the_bits_of_plain(make):
         got, peak = step(model, planned, args)
         restore(model, state)
         assert all(torch.equal(a, b) for a, b in zip(got, plain, strict=True))
-        # A few small tensors live longer or shorter than the profile says: random number states, wrapped numbers.
+        # A few small tensors live longer or shorter than in the profile: random number states, wrapped numbers.
         assert peak == pytest.approx(plan.predicted_peak_bytes, rel=0.005)
     assert overheads == sorted(overheads, reverse=True)
     gc.collect()

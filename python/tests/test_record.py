@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""record() and REMAT_RECORD: what a program does, in a file."""
+"""record() and REMAT_RECORD: write the events of a program to a file."""
 
 import contextlib
 import gc
@@ -100,7 +100,7 @@ def ops_of(path, name):
 def test_finalizers_that_run_ops_while_an_op_is_looked_at(tmp_path):
     class Dies:
         def __init__(self):
-            self.me = self  # for the collector
+            self.me = self  # a cycle for the garbage collector
 
         def __del__(self):
             torch.ones(2).abs().neg()

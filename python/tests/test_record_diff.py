@@ -27,7 +27,7 @@ def diff(*paths):
 
 
 class State:
-    """What a region's function depends on and should not."""
+    """State on which a region's function depends although it should not."""
 
     def __init__(self):
         self.again = False
@@ -108,7 +108,7 @@ def takes_another_result(x, state):
     return parts[1 if state.again else 0].exp()  # forward, replay
 
 
-DIFFERENCES = {  # op of the forward, of the replay, likely cause
+DIFFERENCES = {  # op of the forward, op of the replay, likely cause
     branches: ("aten::sin(", "aten::cos(", "branches on state"),
     drops: ("aten::", "aten::exp(", "A training flag or a probability differs"),
     adds_an_op: ("aten::exp(", "aten::neg(", "branches on state"),
@@ -187,7 +187,7 @@ WRAPS = {
 
 
 def record(path, wrap, *, lower=False, unlike=0):
-    """Two steps of training; `unlike`: how much other memory is held."""
+    """Records two steps of training; `unlike`: how much other memory is held."""
     held = [torch.ones(1000 * (i + 1)) for i in range(unlike)]
     torch.manual_seed(0)
     model = nn.Sequential(Block(), Block())
@@ -208,7 +208,7 @@ def record(path, wrap, *, lower=False, unlike=0):
 
 @pytest.fixture(scope="module", params=[False, True], ids=["float32", "bfloat16"])
 def plain(request, tmp_path_factory):
-    """A run without regions, and whether it is one under autocast."""
+    """A recording of a run without regions, and whether it ran under autocast."""
     return record(tmp_path_factory.mktemp("plain") / "step.rec", "plain", lower=request.param), request.param
 
 

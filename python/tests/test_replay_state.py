@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What a replay finds as its forward found it: the user's state, generators, settings, numbers."""
+"""State that a replay must find as its forward found it: the user's state, generators, settings, numbers."""
 
 import contextlib
 import contextvars

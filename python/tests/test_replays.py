@@ -92,7 +92,7 @@ def test_finally_and_with_blocks_run_when_a_replay_stops_and_except_exception_do
                 log.append("except")
                 raise
             finally:
-                x.sin().exp()  # may save again while the function is left
+                x.sin().exp()  # may save again while an exception leaves the function
                 log.append("finally")
 
     def program(wrap):
@@ -203,7 +203,7 @@ def test_exceptions_of_the_replay_keep_their_type_and_get_a_note():
     if sys.version_info >= (3, 11):
         assert "region 'block': raised when its function ran again" in caught.value.__notes__[0]
     fail[0] = False
-    y.sum().backward()  # the graph was not consumed
+    y.sum().backward()  # the graph was not freed
     assert_equal(x.sin().exp() * x.cos(), x.grad)
 
 
@@ -378,7 +378,7 @@ def test_a_module_that_occurs_twice_in_a_chain_runs_twice():
 
 
 class Noted(torch.autograd.Function):
-    """Notes where what it saves lies, in forward and backward."""
+    """Notes the address of its saved tensor, in forward and backward."""
 
     places = []
 
@@ -410,7 +410,7 @@ def copies(tensor):
     return tensor.clone()
 
 
-# What brings tensors back as copies.
+# Ways to bring tensors back as copies.
 BRINGERS = {
     "hooks of the region": lambda fn: remat.checkpoint(saved_tensors_hooks=(copies, copies))(fn),
     "a store": lambda fn: remat.checkpoint(offload_store=Clones())(remat.native_op(fn, "call", remat.CheckpointPolicy.OFFLOAD)),
@@ -424,7 +424,7 @@ BRINGERS = {
 @pytest.mark.parametrize("begin", [0, 3, 16])
 @pytest.mark.parametrize("as_argument", [False, True])
 def test_what_comes_back_begins_where_it_began_between_two_multiples_of_64_bytes(bring, begin, as_argument):
-    """Kernels may sum in another order elsewhere."""
+    """Kernels may sum in another order at another alignment."""
     x = torch.randn(64, requires_grad=True)
     Noted.places.clear()
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""The page that remat-report writes, in a headless Chromium: what it shows, and that it asks for nothing."""
+"""The page that remat-report writes, in a headless Chromium: what it shows, and that it makes no requests."""
 
 import json
 import os
@@ -12,8 +12,8 @@ import browser
 import pytest
 
 REPORT = os.environ.get("REMAT_REPORT_PROGRAM", "")
-SAMPLES = os.environ.get("REMAT_REPORT_SAMPLES_PROGRAM", "")  # a suite of C++ that writes recordings
-PICTURES = os.environ.get("REMAT_REPORT_PICTURES", "")  # a folder: the pictures of docs/how-to/tools.md are made anew
+SAMPLES = os.environ.get("REMAT_REPORT_SAMPLES_PROGRAM", "")  # a C++ suite that writes recordings
+PICTURES = os.environ.get("REMAT_REPORT_PICTURES", "")  # a folder for new pictures of docs/how-to/tools.md
 
 pytestmark = [
     pytest.mark.skipif(not (REPORT and SAMPLES), reason="expected REMAT_REPORT_PROGRAM and REMAT_REPORT_SAMPLES_PROGRAM"),
@@ -23,7 +23,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Pages by name, and what each was told."""
+    """Returns pages by name, and the data of each."""
     folder = tmp_path_factory.mktemp("report")
     environment = {**os.environ, "REMAT_REPORT_SAMPLES": str(folder)}
     subprocess.run([SAMPLES, "[.samples]"], env=environment, check=True, capture_output=True)
@@ -83,7 +83,7 @@ def test_a_page_asks_for_nothing_and_has_no_fault(chromium, pages):
 def test_a_page_of_100_000_events_is_small_and_opens_in_a_second(chromium, pages):
     assert run_of(pages["long"])["summary"]["events"] > 100_000
     assert pages["long"].stat().st_size < 1_000_000
-    chromium.open(pages["empty"])  # the browser itself has started
+    chromium.open(pages["empty"])  # starts the browser itself
     taken = min(chromium.open(pages["long"]) for _ in range(5))
     print(f"opens in {taken:.2f} s")
     assert taken < 1
@@ -218,7 +218,7 @@ def test_a_plan_stands_beside_what_was_measured(chromium, pages):
     assert len(rows(chromium, "#plan-table")) == len(plans) == 2
     labels = chromium.evaluate("[...document.querySelectorAll('.plan-label')].map(label => label.textContent)")
     assert [label.split()[0] for label in labels] == ["predicted", "budget", "plain"]
-    # Lines are above what was alive when the step began.
+    # Lines are relative to the bytes alive when the step began.
     top = chromium.evaluate("+document.querySelector('.plan.budget').getAttribute('y1')")
     assert top == pytest.approx(chromium.evaluate(f"page.chart.y({plans[0][6] + plans[0][3]})"))
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What decides the bits of an op beside its arguments: a replay computes under the settings of the forward, or raises."""
+"""Settings that decide the bits of an op beside its arguments: a replay computes under the settings of the forward, or raises."""
 
 import contextlib
 
@@ -26,7 +26,7 @@ def setting(set_to, value, before):
 
 
 def mkldnn(enabled):
-    """As torch.backends.mkldnn.flags(), which warns of devices that are not there."""
+    """Like torch.backends.mkldnn.flags(), which warns of devices that are absent."""
     return setting(torch._C._set_mkldnn_enabled, enabled, torch._C._get_mkldnn_enabled())
 
 
@@ -57,7 +57,7 @@ def test_libraries_are_those_of_the_forward():
     enabled = torch._C._get_mkldnn_enabled()
 
     def settled(wrap):
-        # Backward itself is to run under one setting.
+        # Backward itself runs under one setting.
         with mkldnn(True):
             return convolved(wrap)
 
@@ -141,7 +141,7 @@ def test_a_setting_that_the_function_changes_is_left_to_the_function(case):
                 return ops(x)
 
         region = wrap(fn)
-        for count[0] in range(6):  # the tape is trusted when the setting comes
+        for count[0] in range(6):  # the tape is trusted when the setting changes
             x = leaf(64, 64)
             region(x).sum().backward()
             gradients.append(x.grad)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Replay from a tape: the function runs once, and what a tape cannot do is refused or falls back."""
+"""Replay from a tape: the function runs once; what a tape cannot hold is refused or replayed by the function."""
 
 import contextlib
 import gc
@@ -62,7 +62,7 @@ MODELS = {
 
 
 def runs_under_autocast(model, x):
-    """False for an LSTM where oneDNN has none in bfloat16: on CPUs without AVX-512."""
+    """False for an LSTM if oneDNN has none in bfloat16: on CPUs without AVX-512."""
     try:
         with torch.autocast(DEVICE, torch.bfloat16):
             model(x)
@@ -336,8 +336,7 @@ def test_a_tape_has_what_a_call_of_all_regions_wrote_for_the_copy_of_a_region_in
         assert_same(program, remat.checkpoint(replay="auto", region_name="write"))
 
 
-# Program 655801 of backend.fuzz: the region inside keeps its argument's bytes, which is all that the
-# region around reads of it.
+# Program 655801 of backend.fuzz: the inner region keeps its argument's bytes, which are all that the outer region reads of it.
 @pytest.mark.parametrize(
     "options",
     [{"replay": "tape"}, {"replay": "auto"}, {"replay": "tape", "cuts": remat.Cuts([1], groups=[])}],
@@ -376,7 +375,7 @@ class NumpyExp(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
         y = torch.zeros_like(x)
-        y.numpy()[:] = x.detach().exp().numpy()  # which no op shows
+        y.numpy()[:] = x.detach().exp().numpy()  # a write that no op shows
         ctx.save_for_backward(y)
         return y
 

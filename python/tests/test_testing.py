@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""remat_meta.testing finds what differs and names it."""
+"""remat_meta.testing finds differences and names them."""
 
 import random
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ def test_a_model_without_lists_is_one_region():
 
 
 class Changed(nn.Module):
-    """Differs in one thing once it is in a region."""
+    """A module that differs in one thing once it is in a region."""
 
     def __init__(self, what):
         super().__init__()

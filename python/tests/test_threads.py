@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Several threads, and who waits for whom."""
+"""Several threads, and which of them wait for each other."""
 
 import faulthandler
 import subprocess
@@ -53,7 +53,7 @@ def test_four_threads_with_graphs_of_their_own():
 
 
 def test_a_thread_that_waits_for_a_replay_lets_go_of_the_gil():
-    """Replays that draw take turns; the one that sleeps needs the GIL to go on."""
+    """Replays that draw take turns; the one that sleeps needs the GIL to continue."""
     waits = []
 
     def fn(x):
@@ -63,7 +63,7 @@ def test_a_thread_that_waits_for_a_replay_lets_go_of_the_gil():
         return torch.dropout(x.sin(), 0.5, True).exp()
 
     first, second = (checkpointed(fn)(leaf(4)) for _ in range(2))
-    # A hang holds the GIL, so that only a thread without Python can end it.
+    # A hang would hold the GIL, so only a thread without Python can end it.
     faulthandler.dump_traceback_later(60, exit=True)
     try:
         thread = threading.Thread(target=lambda: first.sum().backward())

@@ -29,7 +29,7 @@ def summed_loss(head):
 
 
 def by_hand(fn, n, *tensors):
-    """What tiled() is to be bit for bit: the same slices without regions."""
+    """The reference for tiled(), bit by bit: the same slices without regions."""
     parts = [fn(*slices) for slices in zip(*(t.tensor_split(n) for t in tensors), strict=True)]
     total = parts[0]
     for part in parts[1:]:
@@ -61,7 +61,7 @@ def test_one_slice_is_in_memory_at_a_time():
     head, hidden, targets = head_and_batch()
     loss = summed_loss(head)
     logits_bytes = 64 * VOCABULARY * 4
-    weight_bytes = 2 * head.weight.numel() * 4  # a gradient, and that of one slice
+    weight_bytes = 2 * head.weight.numel() * 4  # the gradient, and the one of a slice
     _, plain = step(lambda: loss(hidden, targets), hidden, head.weight)
     _, tiled = step(lambda: remat.tiled(loss, 0, 8)(hidden, targets), hidden, head.weight)
     assert plain >= 2 * logits_bytes
@@ -69,7 +69,7 @@ def test_one_slice_is_in_memory_at_a_time():
 
 
 def test_results_are_close_to_those_of_the_whole():
-    """Sums in another order: a tolerance."""
+    """Sums are in another order, so there is a tolerance."""
     head, hidden, targets = head_and_batch()
     loss = summed_loss(head)
     whole, _ = step(lambda: loss(hidden, targets), hidden, head.weight)

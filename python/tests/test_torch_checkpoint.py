@@ -29,7 +29,7 @@ def dropped_in(fn):
 
 
 def runs_on_remat(call):
-    """True if call(function, x) opens a region of ours."""
+    """True if call(function, x) opens a region of remat."""
     before = _C.live_region_count()
     y = call(lambda x: x.sin().exp(), leaf(2))
     opened = _C.live_region_count() - before
@@ -140,7 +140,7 @@ def test_debug_lists_the_ops_of_both_runs_with_their_lines():
         at = differs.__code__.co_firstlineno
         assert f"requires grad from outside #0)  test_torch_checkpoint.py:{at + 1} in differs < " in forward.splitlines()[0]
         assert f"test_torch_checkpoint.py:{at + 3} in differs < " in forward.splitlines()[1]
-        assert f"test_torch_checkpoint.py:{at + 4} in differs" in replay.splitlines()[1]  # whose caller is LibTorch on a device
+        assert f"test_torch_checkpoint.py:{at + 4} in differs" in replay.splitlines()[1]  # on a device its caller is LibTorch
 
 
 def test_without_debug_there_are_no_lists():
@@ -259,7 +259,7 @@ def test_without_a_function_it_decorates_functions_and_methods():
         scale = 3.0
 
         @remat.torch_checkpoint(use_reentrant=False, respect_saved_tensors_hooks=True)
-        def of(self, x, *, debug):  # the function's own keyword
+        def of(self, x, *, debug):  # `debug` is a keyword of the function itself
             return (x * self.scale * debug).sin()
 
     x = leaf(2)
@@ -350,7 +350,7 @@ def test_torchs_checkpoint_stops_in_the_middle_of_a_save_call(policy, engine, ne
 @pytest.mark.parametrize("engine", ["function", "tape", "auto"])
 @pytest.mark.parametrize("outer", ["function", "tape", "auto", None])
 def test_a_tape_inside_torchs_checkpoint_gives_that_nothing_but_arguments(outer, engine):
-    """It counts what it is given; what else a tape holds depends on which tensors share memory."""
+    """Torch's checkpoint counts the tensors that it gets; what else a tape holds depends on which tensors share memory."""
 
     def program(wrap):
         def fn(t):

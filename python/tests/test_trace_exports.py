@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What remat-trace writes for other programs, read by those programs' own code."""
+"""Files that remat-trace writes for other programs, read by those programs' own code."""
 
 import collections
 import json
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(PROGRAM is None, reason="remat-trace is not buil
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A recording of two steps, and all that remat-trace makes of it."""
+    """A recording of two steps, and every export of remat-trace."""
     folder = tmp_path_factory.mktemp("exports")
     model = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16))
     x = torch.randn(4, 16, requires_grad=True)
@@ -50,7 +50,7 @@ def snapshot(folder):
 
 
 class Perfetto:
-    """A trace with the names that its packets have numbers for, by Perfetto's own definitions."""
+    """A trace parsed by Perfetto's own definitions, with names in place of their numbers."""
 
     def __init__(self, path):
         pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
@@ -162,7 +162,7 @@ def test_a_snapshot_ends_with_what_is_alive(snapshot, chrome):
         action, address, size = entry["action"], entry["addr"], entry["size"]
         if action == "segment_alloc":
             assert room.setdefault(address, size) == size and address not in alive
-        elif action == "alloc":  # the viewer draws blocks in segments that are there
+        elif action == "alloc":  # the viewer draws blocks in existing segments
             assert alive.setdefault(address, size) == room[address] == size
         elif action == "free_completed":
             assert alive.pop(address) == size
@@ -189,7 +189,7 @@ def test_torch_reads_a_snapshot(snapshot):
     frames = []
     _memory_viz.memory(snapshot, format_flamegraph=frames.append)
     assert sum(int(line.rsplit(" ", 1)[1]) for line in frames[0].splitlines()) == total
-    assert "region 'second', slot 0:0:aten::addmm" in frames[0]  # what it returned
+    assert "region 'second', slot 0:0:aten::addmm" in frames[0]  # its result
     for page in (_memory_viz.trace_plot(snapshot), _memory_viz.segment_plot(snapshot)):
         assert "MemoryViz.js" in page and "snapshot.pickle" in page
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""torch.func and forward-mode AD around regions and in them: right, or an error in the forward that says what to do."""
+"""torch.func and forward-mode AD around regions and in them: correct, or an error in the forward that says what to do."""
 
 import functools
 

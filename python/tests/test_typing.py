@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""The types of the public calls: a program that uses them passes `mypy --strict`, and pyright in strict mode."""
+"""Types of the public calls: a program that uses them passes `mypy --strict`, and pyright in strict mode."""
 
 import importlib.util
 import json
@@ -14,7 +14,7 @@ import pytest
 import remat_meta
 
 PROGRAM = Path(__file__).parent / "strict_program.py"
-# Of torch what the program uses: all of it takes four times as long.
+# Only the parts of torch that the program uses: all of torch takes four times as long.
 CONFIGURATION = """
 [mypy]
 strict = True

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Ops that write saved tensors without a new version: autograd goes on with what they wrote, which no replay makes."""
+"""Ops that write saved tensors without a new version: autograd uses the written values, which no replay computes."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def gradients(program, wrap):
 
 
 def assert_raises_and_recovers(program, engine):
-    """A program that plain autograd answers with what was written later: an error, and the next step is right."""
+    """Checks a program in which plain autograd uses later writes: it raises, and the next step is right."""
     with pytest.raises(RuntimeError, match=UNVERSIONED):
         gradients(program, remat.checkpoint(region_name="block", replay=engine))
     assert_same(unrelated, engine)
@@ -88,7 +88,7 @@ def train_as_argument(wrap):
 
 
 def trained_in_the_region_that_reads(wrap):
-    """The first region trains, then reads; a second one trains again."""
+    """The first region trains, then reads the statistics; a second region trains again."""
     norm = nn.BatchNorm1d(4)
     x = torch.randn(5, 4, requires_grad=True)
 
@@ -139,7 +139,7 @@ def shared_noise(wrap):
 
 
 def observer_scale(wrap):
-    """The scale is saved by a product, then the observer writes it."""
+    """A product saves the scale, then the observer writes it."""
     x = torch.randn(3, 4, requires_grad=True)
     low, high = torch.tensor([-0.5]), torch.tensor([0.5])
     scale, zero_point = torch.tensor([0.7]), torch.tensor([0], dtype=torch.int32)
@@ -192,7 +192,7 @@ def test_statistics_that_plain_code_trains_after_a_region_has_read_them(engine):
 
 
 def train_twice(wrap):
-    """Siamese: both passes train the same statistics."""
+    """A Siamese network: both passes train the same statistics."""
     block = batch_norm_block()
     x = torch.randn(5, 4, requires_grad=True)
     wrapped = wrap(block)
@@ -218,7 +218,7 @@ def train_then_eval(wrap):
 
 
 def eval_graph_is_dropped(wrap):
-    """A validation loss that somebody keeps, and never goes back through."""
+    """A validation loss that is kept, without a backward."""
     block = batch_norm_block()
     x = torch.randn(5, 4, requires_grad=True)
     wrapped = wrap(block)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What throws is undone: the function may catch it and go on, and the next step is right."""
+"""A function that throws leaves no state: its caller may catch the exception and go on, and the next step is right."""
 
 import concurrent.futures
 import contextlib
@@ -22,7 +22,7 @@ SAVE, RECOMPUTE, OFFLOAD = remat.CheckpointPolicy
 
 
 class Power(torch.autograd.Function):
-    """x -> power * x, which throws; a named call `call`, if there is one. It calls `power` "mine"."""
+    """x -> power * x, which throws; a named call named `call`, if given. Names `power` "mine"."""
 
     @staticmethod
     def forward(ctx, x, power, call=None):
@@ -85,7 +85,7 @@ def test_names_that_a_throwing_call_gave_are_not_those_of_the_next(call, options
             power = x.exp()
             with contextlib.suppress(Refused):
                 call(power)
-            return power * power  # saves the very tensor that may have been given a name
+            return power * power  # saves the very tensor that may have been named
 
         y = remat.checkpoint(**options)(lambda x: remat.native_op(outer, "outer", SAVE)(x.cos()).sin())(leaf(3))
         y.sum().backward(retain_graph=True)
@@ -139,7 +139,7 @@ def test_an_op_that_throws_when_it_has_begun_is_over(op, where, options):
 
 
 class Touchy(torch.Tensor):
-    """Once it is armed it throws when it is asked for its device or its strides, or given to an op."""
+    """Once armed, throws when asked for its device or its strides, or when given to an op."""
 
     armed = False
 
@@ -183,7 +183,7 @@ def test_an_op_whose_argument_throws_while_it_is_written_down_is_taken_back(touc
         wrap(fn)(x).sum().backward()
         return x.grad
 
-    if options["replay"] == "tape" and touch == "mul":  # which saves it
+    if options["replay"] == "tape" and touch == "mul":  # mul saves it
         with pytest.raises(NotImplementedError, match="a tensor of a Python class of its own without __tensor_flatten__"):
             program(remat.checkpoint(**options))
     else:
@@ -193,7 +193,7 @@ def test_an_op_whose_argument_throws_while_it_is_written_down_is_taken_back(touc
 @all_options
 @pytest.mark.parametrize("hooks", [False, True])
 def test_the_step_after_one_that_threw_is_right(hooks, options):
-    """The same model, which throws at each of its ops in turn."""
+    """One model throws at each of its ops in turn."""
     model, x = Mixture(), leaf(3, 6)
     state, calls = copy.deepcopy(model.state_dict()), Calls(on=True)
     calls.checkpoint = functools.partial(remat.checkpoint, **options)

@@ -13,7 +13,7 @@ import remat_meta as remat
 
 KINDS = {"flattened": lambda t: TwoTensor(t, t.clone()), "opaque": Opaque}
 ENGINES = ["function", "auto"]
-pytestmark = pytest.mark.torch_warns  # "auto" says once that it has no tape
+pytestmark = pytest.mark.torch_warns  # "auto" warns once that it has no tape
 
 
 def inner(tensor):
@@ -94,7 +94,7 @@ def test_what_ops_have_made_inside_may_be_written(kind, engine):
 
 
 class Negated(Opaque):
-    """Its handler makes memory that no op on the wrapper gives it."""
+    """Its handler makes memory that no op on the wrapper passes to it."""
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -240,7 +240,7 @@ def test_sparse_tensors_are_billed_by_their_indices_and_values():
 
 
 def make_in(engine, nested, as_argument, offload):
-    """Reads a wrapper's tensors; the result of exp is all that plain autograd saves."""
+    """Reads a wrapper's tensors; plain autograd saves only the result of exp."""
     options = {"offload_store": remat.host_memory_store()} if offload else {}
     wrap = remat.checkpoint(region_name="r", replay=engine, **options)
 
@@ -267,7 +267,7 @@ def test_a_write_of_a_tensor_in_one_is_noticed(kind, engine, nested, as_argument
     except RuntimeError as error:
         assert "modified by an inplace operation" in str(error)
         return
-    assert_equal(inner(y), inner(x.grad))  # of a copy that was kept
+    assert_equal(inner(y), inner(x.grad))  # uses a copy that was kept
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -279,7 +279,7 @@ def test_another_tensor_in_one_is_noticed(kind):
         y.sum().backward()
 
 
-READS = {  # what looks like a view of it computes
+READS = {  # reads whose views compute
     "linear": torch.nn.functional.linear,
     "matmul": lambda x, w: x @ w,
     "transposed": lambda x, w: x * w.t(),
@@ -314,7 +314,7 @@ def test_a_change_in_one_whose_views_compute_is_noticed(read, change, as_argumen
     assert_equal(run(plain, False), run(wrap, False))
     if as_argument and change == "exchange":  # limit S42
         return
-    if engine == "auto" and change == "exchange" and read != "in a region inside":  # a tape has the tensors that it held
+    if engine == "auto" and change == "exchange" and read != "in a region inside":  # a tape keeps the tensors that it had
         return assert_equal(run(plain, False), run(wrap, True))
     with pytest.raises(RuntimeError, match="modified by an inplace operation|Python class of its own"):
         run(wrap, True)
@@ -357,7 +357,7 @@ def test_a_region_that_writes_a_tensor_in_one_that_it_reads_is_right_or_refused(
 
 
 class Delayed(Opaque):
-    """Scales by what it has counted."""
+    """Scales by a number that it counts up."""
 
     calls = torch.zeros(())
 

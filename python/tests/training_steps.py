@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Modules that are spread over ranks by FSDP or DDP, and their training: what checks of them share."""
+"""Modules spread over ranks by FSDP or DDP, and their training; shared by several checks."""
 
 import contextlib
 
@@ -10,7 +10,7 @@ from torch import nn
 
 
 class Wrapped(nn.Module):
-    """Calls `module` by `wrap`."""
+    """Calls `module` through `wrap`."""
 
     def __init__(self, module, wrap):
         super().__init__()
@@ -28,7 +28,7 @@ def fsdp2(module, mesh=None, **options):
 
 
 def state_of(module):
-    """Weights, their gradients and buffers, of this rank."""
+    """Returns this rank's weights, gradients and buffers."""
     tensors = []
     for parameter in module.parameters():
         tensors.append(local(parameter).detach().clone())
@@ -38,7 +38,7 @@ def state_of(module):
 
 
 def train(module, call=None, loss=square_sum, rounds=STEPS, micro_steps=1, syncs=None):
-    """Losses and state of some steps; `syncs(module, is_last)` is a context of a micro step."""
+    """Runs some steps. Returns losses and state; `syncs(module, is_last)` is the context of a micro step."""
     torch.manual_seed(rank())
     optimizer = torch.optim.SGD(module.parameters(), 0.1)
     tensors = []
@@ -55,8 +55,8 @@ def train(module, call=None, loss=square_sum, rounds=STEPS, micro_steps=1, syncs
 
 
 def assert_trained_as_plain(program, engines=ENGINES, all_gather=None, reduce_scatter=None, all_reduce=0):
-    """`program(wrap)` trains some steps, in each of which there are so many collectives. What gloo does is not counted: it
-    sums where the sum is to be scattered, and may tell of what it has done when the profile has ended."""
+    """Checks that `program(wrap)`, which trains some steps, runs this many collectives in each. Does not count gloo's events:
+    gloo sums where the sum is to be scattered, and may report after the profile has ended."""
     wanted = assert_as_plain(program, wraps(engines, (None,)), "c10d::")
     if all_gather:
         counts = [wanted[name] for name in ("_allgather_base_", "_reduce_scatter_base_", "allreduce_")]

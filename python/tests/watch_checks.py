@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What test_agreement.py runs on each rank: with the watch of collectives, those that differ by rank raise on all ranks, others
-do not."""
+"""Checks that test_agreement.py runs on each rank: with the watch of collectives, those that differ by rank raise on all ranks,
+others do not."""
 
 import contextlib
 import datetime
@@ -21,7 +21,7 @@ check = adds_to(CHECKS)
 
 @contextlib.contextmanager
 def watching():
-    """As if the process had been started with REMAT_DEBUG_COLLECTIVES=1."""
+    """Runs as if the process had been started with REMAT_DEBUG_COLLECTIVES=1."""
     _collective_watch._begin(_default_group._members_of(dist.group.WORLD))
     dist.barrier()
     try:
@@ -43,7 +43,7 @@ def assert_watched(run, *words):
 
 
 def assert_raises_on_rank_1(kind, run, words):
-    """The others raise soon in its place, with these words."""
+    """Checks that rank 1 raises, and that the other ranks soon raise in its place, with these words."""
     begin = time.monotonic()
     if rank() == 1:
         assert_raises(kind, run)
@@ -91,7 +91,7 @@ def uneven_collectives_pass():
 def recomputed_collectives_pass():
     policy = PolicyTable().op("c10d::*", CheckpointPolicy.RECOMPUTE)
     step(reduced, policy=policy)
-    assert max(_collective_watch._current._issued.values()) == 2  # and one more in the backward, outside of the region
+    assert max(_collective_watch._current._issued.values()) == 2  # the third, in the backward, is outside the region
 
 
 @debug_check
@@ -102,7 +102,7 @@ def stragglers_pass():
 
 @debug_check
 def functional_collectives_are_compared_when_they_are_waited_for():
-    """Rank 1 comes to its own after it has got what rank 0 sends after having begun its own."""
+    """Rank 1 begins its collective after it has received a message that rank 0 sends after beginning its own."""
     ops, group = torch.ops._c10d_functional, dist.group.WORLD.group_name
     shape = [3]
 
@@ -117,7 +117,7 @@ def functional_collectives_are_compared_when_they_are_waited_for():
 
     step(fn)
     shape[0] = on_rank(1, 4, 3)
-    # Which goes on until then: the group cannot end before.
+    # The collective goes on until then: the group cannot end earlier.
     dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=1), dist.group.WORLD)
     assert_watched(lambda: step(fn), "_c10d_functional::all_reduce", "float32 [4]")
 
@@ -245,7 +245,7 @@ def a_part_of_the_ranks_differs():
 
 @check
 def other_modes():
-    """With REMAT_AGREEMENT=0 and REMAT_DEBUG_COLLECTIVES=1."""
+    """Runs with REMAT_AGREEMENT=0 and REMAT_DEBUG_COLLECTIVES=1."""
     step(pointwise, replay=on_rank(0, "tape", "function"))
     assert _agreement._current is None
     assert_watched(lambda: step(lambda x: pointwise(x) if rank() else reduced(x)), "rank 1 has ended its forward")

@@ -7,7 +7,7 @@ from torch.utils import _pytree as pytree
 
 
 class Opaque(torch.Tensor):
-    """Holds one tensor and says nothing of it: no __tensor_flatten__."""
+    """Holds one tensor without saying so: no __tensor_flatten__."""
 
     @staticmethod
     def __new__(cls, inner, *_):
@@ -33,7 +33,7 @@ class Opaque(torch.Tensor):
 
 
 class Holding(Opaque):
-    """Holds it where `place` says."""
+    """Holds the tensor where `place` says."""
 
     __slots__ = ["slot"]
 
@@ -57,7 +57,7 @@ class Holding(Opaque):
 
 
 class Quantized(torch.Tensor):
-    """Integers and their scale; every op of it but detach() gets the numbers, as a plain tensor."""
+    """Integers and their scale; every op but detach() gets the numbers, as a plain tensor."""
 
     @staticmethod
     def __new__(cls, integers, scale):
@@ -82,7 +82,7 @@ class Quantized(torch.Tensor):
 
 
 class Passing(torch.utils._python_dispatch.TorchDispatchMode):
-    """Does nothing but write down what passes."""
+    """Only logs the ops that it sees."""
 
     def __init__(self):
         super().__init__()

@@ -25,7 +25,7 @@
 namespace remat {
 namespace {
 
-/// Eight layers of one weight; `extra` ops more in the middle.
+/// Eight layers that share one weight, with `extra` further ops in the middle.
 struct Layers {
   at::Tensor weight = torch::ones({32, 32}).div(40).requires_grad_();
   int extra = 0;
@@ -39,7 +39,7 @@ struct Layers {
   }
 };
 
-/// The layers as they are when it is called.
+/// Returns a function that reads `layers` when it is called.
 auto counted(const Layers& layers, int& calls) {
   return [&](const at::Tensor& x) {
     ++calls;
@@ -51,7 +51,7 @@ at::Tensor rows(int64_t count) {
   return torch::linspace(-1, 1, count * 32).view({count, 32});
 }
 
-/// Peak and gradient of one step.
+/// Returns peak and gradient of one step.
 template <class Fn>
 std::pair<int64_t, at::Tensor> step(const Fn& fn, const at::Tensor& weight, const at::Tensor& x) {
   weight.mutable_grad() = at::Tensor();

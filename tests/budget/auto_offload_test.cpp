@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Functions within a budget whose plans move what they keep.
+// Functions within a budget whose plans offload the values that they keep.
 #include <torch/torch.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ namespace {
 
 constexpr int64_t kWindow = int64_t{1} << 18;
 
-/// Six layers whose results take long to make for their size.
+/// Six layers whose results take long to compute for their size.
 struct WideLayers {
   at::Tensor up = torch::linspace(-1, 1, 64 * 256).view({64, 256}).div(10).requires_grad_();
   at::Tensor down = torch::linspace(1, -1, 64 * 256).view({256, 64}).div(10).requires_grad_();
@@ -37,7 +37,7 @@ struct WideLayers {
     return x.square().mean();
   }
 
-  /// Peak and gradients of one step.
+  /// Returns peak and gradients of one step.
   template <class Fn>
   std::pair<int64_t, std::vector<at::Tensor>> step(const Fn& fn) const {
     for (at::Tensor weight : {up, down}) weight.mutable_grad() = torch::zeros_like(weight);
@@ -48,7 +48,8 @@ struct WideLayers {
   }
 };
 
-/// Says that its copies take no time, whatever the machine does: plans move what they can.
+/// An engine whose terms say that copies take no time, whatever the machine: plans move all they
+/// can.
 class FastEngine final : public OffloadEngine {
  public:
   explicit FastEngine(std::shared_ptr<OffloadEngine> engine) : engine_(std::move(engine)) {}
@@ -77,7 +78,7 @@ AutoCheckpointOptions options_with(std::shared_ptr<OffloadEngine> engine) {
   return options;
 }
 
-/// Steps until there is a plan, and one by it.
+/// Runs steps until there is a plan, then one by the plan.
 template <class Planned>
 void check_steps(const WideLayers& layers, const Planned& planned, int steps = 6) {
   const auto expected = layers.step(layers).second;

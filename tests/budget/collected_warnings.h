@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a plan warns of on every device.
+// The warnings of a plan that do not depend on the device.
 #pragma once
 
 #include <functional>

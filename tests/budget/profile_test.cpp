@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Measured steps: what the numbers say, and that plans made of them run as predicted.
+// Measured steps: their numbers, and that plans made from them run as predicted.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 namespace remat {
 namespace {
 
-constexpr int64_t kBytes = 32 * sizeof(float);  // of a tensor of step_input()'s size
+constexpr int64_t kBytes = 32 * sizeof(float);  // bytes of a tensor like step_input()
 
 using Loss = std::function<at::Tensor(const at::Tensor&)>;
 
@@ -35,14 +35,14 @@ std::vector<std::string> ops_of(const StepProfile& profile) {
   return ops;
 }
 
-/// How many saved tensors nodes of that name free.
+/// Returns how many saved tensors the nodes of that name free.
 size_t slots_of(const StepProfile& profile, const std::string& node) {
   return std::count_if(profile.slots.begin(), profile.slots.end(), [&](const StepSlot& slot) {
     return slot.node >= 0 && profile.nodes[slot.node].name == node;
   });
 }
 
-/// Peak and gradient of one step.
+/// Returns peak and gradient of one step.
 std::pair<int64_t, at::Tensor> run(const Loss& loss) {
   const at::Tensor x = step_input();
   MemoryMeter meter;
@@ -59,8 +59,8 @@ Cuts checked_cuts_of(const MemoryPlan& plan) {
   return cuts;
 }
 
-/// Each plan of the frontier is bitwise and takes what it says. `clones`: bytes of storages of
-/// which an op in place saves a part, as it was before.
+/// Checks that each plan of the frontier is bitwise right and has the predicted peak. `clones`:
+/// bytes of storages of which an in-place op saves a part as it was before.
 void check_plans(const Loss& loss, int64_t clones = 0) {
   run(loss);
   const auto [plain_peak, gradient] = run(loss);
@@ -79,7 +79,7 @@ void check_plans(const Loss& loss, int64_t clones = 0) {
   }
 }
 
-/// A step with these cuts takes what the simulation says.
+/// Checks that a step with these cuts has the simulated peak.
 void check_cuts(const Loss& loss, const StepCuts& cuts) {
   const Loss seeded = [&](const at::Tensor& x) {
     torch::manual_seed(3);
@@ -96,7 +96,7 @@ void check_cuts(const Loss& loss, const StepCuts& cuts) {
   CHECK(peak == simulation.peak_bytes);
 }
 
-/// A step whose loss is computed outside of the function, from what that returns.
+/// A step that computes its loss outside the function, from its results.
 struct OutsideLoss {
   Loss function;
   Loss loss;
@@ -125,7 +125,7 @@ class OutsideLossRunner final : public StepRunner {
   at::Tensor result_;
 };
 
-/// Each draws the same numbers.
+/// Returns peak and gradient of a step. Each run draws the same random numbers.
 std::pair<int64_t, at::Tensor> run(const OutsideLoss& step, const Cuts& cuts) {
   torch::manual_seed(3);
   OutsideLossRunner runner(step);
@@ -137,14 +137,14 @@ std::pair<int64_t, at::Tensor> run(const OutsideLoss& step, const Cuts& cuts) {
   return {peak, runner.x.grad()};
 }
 
-/// As check_plans. Returns the profile.
+/// Like check_plans(). Returns the profile.
 StepProfile check_outside(const OutsideLoss& step) {
   const auto [plain_peak, gradient] = run(step, {});
   OutsideLossRunner runner(step);
   const StepProfile measured = profile_steps(runner, {.name = "outside", .steps = 2});
   CHECK(measured.plain_peak_bytes == plain_peak);
   const MemoryPlanner planner(measured);
-  CHECK(planner.frontier().size() > 1);  // How many more are worth their time, the clock decides
+  CHECK(planner.frontier().size() > 1);  // the clock decides how many
   for (const MemoryFrontierPoint& point : planner.frontier()) {
     INFO("budget " << point.peak_bytes);
     const MemoryPlan plan = planner.plan(point.peak_bytes);
@@ -155,7 +155,7 @@ StepProfile check_outside(const OutsideLoss& step) {
   return measured;
 }
 
-/// Each plan of the frontier is bitwise and takes no more than it says.
+/// Checks that each plan of the frontier is bitwise right and takes no more than predicted.
 void check_within(const OutsideLoss& step) {
   const at::Tensor gradient = run(step, {}).second;
   OutsideLossRunner runner(step);
@@ -180,7 +180,7 @@ struct Halve : torch::autograd::Function<Halve> {
   }
 };
 
-/// Of the last record's result
+/// Returns the result of the last record.
 const StepValue& result_of(const StepProfile& profile) {
   return profile.values.at(profile.records.back().makes.at(0));
 }
@@ -232,7 +232,7 @@ TEST_CASE("Plans of measured steps run as predicted", "[budget]") {
   });
 }
 
-// A view of what is overwritten gets a new node when an op saves it, newer than the op's.
+// A view of an overwritten tensor gets a new node when an op saves it, newer than the op's node.
 TEST_CASE("What is saved goes with the node that asks for it", "[budget]") {
   const Loss loss = [](const at::Tensor& x) {
     const at::Tensor whole = x.sin();
@@ -271,7 +271,7 @@ TEST_CASE("What a replay overwrites although it is kept goes when it has been ov
       {.positions = {11}, .groups = {}, .keep = {{2, 0}}});
 }
 
-// [cpu]: its numbers of records are those of the CPU's cell.
+// [cpu]: expects the record numbers of the CPU's cell.
 TEST_CASE("What a group gives shares the memory of what is kept", "[budget][cpu]") {
   const at::Tensor w = torch::linspace(-1, 1, 16).view({4, 4}).requires_grad_();
   check_cuts(
@@ -311,7 +311,7 @@ TEST_CASE("A value that only ops read of which nothing is saved is planned as it
   });
 }
 
-// [cpu]: its clones are smaller than a block of CUDA.
+// [cpu]: its clones are smaller than a block of CUDA memory.
 TEST_CASE("Nodes that run inside of others free what they have saved", "[budget][cpu]") {
   const Loss loss = [](const at::Tensor& x) {
     at::Tensor y = x.exp().sin();
@@ -324,7 +324,7 @@ TEST_CASE("Nodes that run inside of others free what they have saved", "[budget]
 }
 
 TEST_CASE("What an op in place on a view saves is freed by the node around its own", "[budget]") {
-  // The nodes that make the view again of the whole are newer, and save nothing.
+  // The nodes that make the view of the whole again are newer, and save nothing.
   const at::Tensor w = torch::linspace(-1, 1, 64).view({8, 8});
   const Loss noisy = [&](const at::Tensor& x) {
     const at::Tensor y = x.sin().exp().tanh();
@@ -359,7 +359,7 @@ TEST_CASE("What an op in place has cloned and saved is freed by its node", "[bud
   CHECK(slots_of(profile_of(loss), "SiluBackward0") == 2);
 }
 
-// [cpu]: on CUDA memory from outside counts with its bytes, not with its block.
+// [cpu]: on CUDA outside memory counts by its bytes, not by its block.
 TEST_CASE("Memory from outside that a step writes is planned, too", "[budget][cpu]") {
   const at::Tensor mean = torch::zeros({8});
   const at::Tensor variance = torch::ones({8});
@@ -371,7 +371,7 @@ TEST_CASE("Memory from outside that a step writes is planned, too", "[budget][cp
   });
 }
 
-// [cpu]: on CUDA memory from outside counts with its bytes, not with its block.
+// [cpu]: on CUDA outside memory counts by its bytes, not by its block.
 TEST_CASE("Memory from outside of which a part is kept is planned as replays put it together",
           "[budget][cpu]") {
   const at::Tensor bank = torch::linspace(-1, 1, 64 * 8).view({64, 8}).clone();
@@ -391,7 +391,7 @@ TEST_CASE("Memory from outside of which a part is kept is planned as replays put
 
 TEST_CASE("What is written of memory that a custom function has marked as dirty has its bytes",
           "[budget]") {
-  // The tape holds what Halve leaves; each op in place after it makes another value of that.
+  // The tape holds the result of Halve; each later in-place op makes another version of it.
   const auto written = [](const at::Tensor& x) {
     const at::Tensor y = Halve::apply(x.clone());
     y.select(0, 1).mul_(1.1);
@@ -454,7 +454,7 @@ TEST_CASE("What autograd has saved for a branch that dies with the function is n
 TEST_CASE(
     "A replay that begins in the middle of a node counts beside what the node has made by then",
     "[budget]") {
-  // CopySlices asks for the noise when it has copied the gradient; empty_like() takes no memory.
+  // CopySlices asks for the noise after it has copied the gradient; empty_like() takes no memory.
   const Loss squares = [](const at::Tensor& y) { return y.square().sum(); };
   check_outside({[](const at::Tensor& x) {
                    const at::Tensor z = at::complex(x.tanh(), x.sin());
@@ -512,7 +512,7 @@ TEST_CASE("A loss that is computed outside of the function is predicted, too", "
   SECTION("it saves that for its own backward") {
     const Loss squares = [](const at::Tensor& y) { return y.square().mean(); };
     const StepProfile profile = check_outside({logits, squares});
-    CHECK(result_of(profile).released == 2);  // of mean and square
+    CHECK(result_of(profile).released == 2);  // after the nodes of mean and square
   }
   SECTION("the function saves that, too") {
     const Loss wide = [&](const at::Tensor& x) { return logits(x).sigmoid().tanh(); };
@@ -613,7 +613,7 @@ TEST_CASE("What cannot be profiled is refused", "[budget][errors]") {
 TEST_CASE("In a planned step named calls are plain calls of their functions", "[budget][profile]") {
   const Loss loss = [](const at::Tensor& x) {
     at::Tensor y = x;
-    for (int i = 0; i < 3; ++i) {  // the same name again and again, each a layer's
+    for (int i = 0; i < 3; ++i) {  // one name for all layers
       y = native_op([](const at::Tensor& t) { return t.tanh(); }, "act", Policy::kSave)(y.sin());
       y = native_op([](const at::Tensor& t) { return t.exp(); }, "exp", Policy::kOffload)(y * 0.5);
     }

@@ -9,7 +9,7 @@ function(run)
   endif()
 endfunction()
 
-# Beside remat's build folder: as deep as it, so that the compiler cache recognises the sources.
+# Lies beside remat's build folder and as deep, so that the compiler cache recognises the sources.
 set(work "${REMAT_BINARY_DIR}-consumer-${WAY}")
 set(prefix "${work}-prefix")
 file(REMOVE_RECURSE "${work}" "${prefix}")
@@ -19,7 +19,7 @@ set(arguments
 
 if(WAY STREQUAL "install")
   run("${CMAKE_COMMAND}" --install "${REMAT_BINARY_DIR}" --prefix "${prefix}")
-  # As if remat were installed for another LibTorch too, which must not be taken.
+  # Imitates an install of remat for another LibTorch, which must not be taken.
   file(GLOB config "${prefix}/lib*/cmake/Remat" "${prefix}/lib/*/cmake/Remat")
   foreach(file IN ITEMS RematCompiledFor RematTargets)
     file(WRITE "${config}/torch-2.99/${file}.cmake" "if(\"${file}\" STREQUAL \"RematTargets\")\n  message(FATAL_ERROR wrong)\nendif()\n")
@@ -30,7 +30,7 @@ else()
     "-DREMAT_WERROR=${WERROR}")
 endif()
 
-# The launcher goes by the environment: as a list it would not survive the command line.
+# The launcher is passed by the environment: as a list it would not survive the command line.
 if(LAUNCHER)
   set(ENV{CMAKE_CXX_COMPILER_LAUNCHER} "${LAUNCHER}")
 endif()

@@ -17,7 +17,7 @@ namespace {
 
 sigjmp_buf before_access;
 
-// A child of this process would not show it, since it cannot see device memory at all.
+// Catches the signal in this process: a child could not see device memory at all.
 bool is_segmentation_fault(const std::function<int()>& access) {
   struct sigaction action = {};
   struct sigaction previous = {};
@@ -87,7 +87,8 @@ TEST_CASE("What would be an illegal access is refused and counted", "[cuda][faul
   const CleanState clean;
   const DeviceInt number(7);
   int host[2] = {};
-  // One int past the end, a wrong kind, a wrong device, memory that is not allocated.
+  // Each copy is invalid: one int past the end, a wrong kind, a wrong device, memory that is not
+  // allocated.
   CHECK(cudaMemcpy(host, number.get(), 2 * sizeof(int), cudaMemcpyDeviceToHost) ==
         cudaErrorInvalidValue);
   CHECK(cudaMemcpy(host, number.get(), sizeof(int), cudaMemcpyHostToDevice) ==
@@ -129,8 +130,8 @@ TEST_CASE("The host cannot touch device memory but by its host address", "[cuda]
   const DeviceInt number(7);
   CHECK(cuda_stand_in_is_device(number.get()));
   CHECK(*static_cast<int*>(cuda_stand_in_host_address(number.get())) == 7);
-  // The child sees the parent's memory no more, so it allocates its own in a process that has none
-  // yet.
+  // The child no longer sees the parent's memory, so it allocates its own, in a process that has
+  // none yet.
   CHECK(is_segmentation_fault([&] { return *number.get(); }));
   CHECK_FALSE(is_segmentation_fault([] { return 7; }));
 }
@@ -181,8 +182,8 @@ TEST_CASE("Settings: queries follow a clock on which a launch takes 5000 ns", "[
   const Event event;
   cuda_stand_in_spend_flops(nullptr, 0);
   cudaEventRecord(event, nullptr);
-  // The order is eager, so the stream has come there; the clock, which each query moves on by 1000
-  // ns, has not.
+  // The order is eager, so the stream has reached the event; the clock, which each query advances
+  // by 1000 ns, has not.
   int queries = 1;
   while (cudaEventQuery(event) == cudaErrorNotReady) ++queries;
   CHECK(queries == 6);

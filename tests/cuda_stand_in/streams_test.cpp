@@ -14,7 +14,7 @@ constexpr const char* kOrders[] = {"eager", "lazy", "side-lazy", "side-eager", "
 
 enum class Wait { kYes, kNo };
 
-// Writes 7 on a side stream and reads it on the default stream; 0 was there before.
+// Writes 7 on a side stream and reads it on the default stream; the memory held 0 before.
 int written_on_side_stream(const char* order, unsigned seed, Wait kind) {
   const DeviceInt source(7);
   const DeviceInt middle(0);

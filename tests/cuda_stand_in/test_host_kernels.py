@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not stand_in.available(), reason="a GPU has othe
 
 SAMPLES = 2
 
-# Ops that draw numbers, others than the CPU draws, or leave them uninitialised.
+# Ops that draw other random numbers than the CPU, or leave memory uninitialised.
 WITHOUT_FIXED_NUMBERS = """
     bernoulli cauchy empty empty_like empty_permuted empty_strided exponential geometric log_normal multinomial new_empty
     new_empty_strided nn.functional.alpha_dropout nn.functional.dropout nn.functional.dropout2d nn.functional.dropout3d
@@ -107,7 +107,7 @@ def gradients_of(module, argument, device):
     return [t.detach().cpu() for t in (result, argument.grad, *(p.grad for p in module.parameters()))]
 
 
-# CUDA computes a cell of these in one kernel, in another order of sums than the CPU.
+# CUDA computes a cell of these modules in one kernel, which sums in another order than the CPU.
 @pytest.mark.parametrize(
     "module",
     [torch.nn.LSTM(3, 4, 2), torch.nn.GRU(3, 4, 2), torch.nn.GRU(3, 4, bias=False), torch.nn.RMSNorm(3)],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Changes that keep JSON whole as often as they break it.
+// Random changes to text that keep JSON valid about as often as they break it.
 #include "damage/mutation.h"
 
 #include <array>
@@ -53,7 +53,7 @@ class Mutator {
     }
   }
 
-  /// [from, to) of the next number or word, from a random place on.
+  /// Returns [from, to) of the next number or word, from a random position on.
   template <typename Test>
   std::pair<size_t, size_t> next(Test test) {
     size_t from = below(text_.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Damaged files.
+// Random damage to the text of files.
 #pragma once
 
 #include <random>
@@ -8,14 +8,14 @@
 
 namespace remat::test {
 
-/// The text with one to three bits changed.
+/// Returns the text with one to three bits changed.
 std::string flipped(const std::string& text, std::mt19937& random);
 
-/// The text with one to three bytes, numbers, words or stretches changed.
+/// Returns the text with one to three bytes, numbers, words or stretches changed.
 std::string mutated(const std::string& text, std::mt19937& random);
 
-/// JSON with one to three values or members left out, doubled, exchanged, renamed, wrapped or
-/// replaced by odd ones: JSON again.
+/// Returns JSON with one to three values or members removed, duplicated, exchanged, renamed,
+/// wrapped or replaced by odd values. The result is valid JSON.
 std::string rearranged(const std::string& text, std::mt19937& random);
 
 }  // namespace remat::test

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Reading damaged files, one after the other, and counting what becomes of them.
+// Reads damaged files one by one, and counts the outcomes.
 #pragma once
 
 #include <array>
@@ -32,10 +32,10 @@ struct Tally {
   uint64_t read = 0;
   uint64_t refused = 0;
   uint64_t accepted = 0;
-  uint64_t changed = 0;  ///< Accepted, and saying something else than before
+  uint64_t changed = 0;  ///< accepted, with other contents than before
 };
 
-/// Every file shorter than one of `texts`, and files damaged in each way, with one seed each.
+/// Reads every proper prefix of `texts`, and files damaged in each way, with one seed each.
 /// `names_the_place(error)` checks an error's text; `fault(which, text, tally)` reads one, throws
 /// its error or counts it, and returns what is wrong.
 template <class NamesThePlace, class Fault>

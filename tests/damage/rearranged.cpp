@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Changes of JSON's values that leave it JSON.
+// Random changes to values of JSON that keep it valid.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -73,7 +73,7 @@ class Rearranger {
         node = odd_values()[below(odd_values().size())];
         break;
       case 1:
-        node = Json(any());  // A copy: the two may be one in the other.
+        node = Json(any());  // a copy, since one may contain the other
         break;
       case 2:
         leave_out(node);

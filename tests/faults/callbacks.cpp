@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Regions whose every hook is a point at which it may throw.
+// Regions in which every hook is a point that may throw.
 #include <torch/torch.h>
 
 #include <any>
@@ -56,7 +56,7 @@ SavedTensorsHooks copying_hooks() {
           }};
 }
 
-/// Saves, and has code of the user in both directions.
+/// Saves tensors, and runs user code in both directions.
 struct Doubled : torch::autograd::Function<Doubled> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x) {
     point("Function::forward");
@@ -71,7 +71,7 @@ struct Doubled : torch::autograd::Function<Doubled> {
   }
 };
 
-/// Captured by a region's function: copies of the function may throw.
+/// An object captured by a region's function: copies of the function may throw.
 struct Copied {
   Copied() = default;
   Copied(const Copied& /*other*/) { point("a copy of the function"); }
@@ -129,7 +129,7 @@ std::shared_ptr<Counter> make_callbacks() {
 
 namespace {
 
-/// A stream that throws what its buffer throws.
+/// A stream that throws the exception of its buffer.
 class Sink final : public std::ostream {
  public:
   Sink() : std::ostream(&buffer_) { exceptions(std::ios::badbit); }

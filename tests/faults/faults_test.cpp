@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Steps that fail at every point: what fails comes out, nothing stays, the next step is right.
+// Steps that fail at every point: the error comes out, nothing is left behind, and the next step is
+// right.
 #include <ATen/Context.h>
 #include <torch/torch.h>
 
@@ -21,7 +22,7 @@
 namespace remat::faults {
 namespace {
 
-/// How regions are replayed.
+/// A way to replay regions.
 struct Engine {
   const char* name;
   ReplayEngine engine;
@@ -56,7 +57,7 @@ void report(const std::string& model, Kind kind, const Engine& engine, const Tal
   std::fflush(stdout);
 }
 
-/// Every point was tried and came out, and nothing was wrong after it.
+/// Checks that every point was tried and its error came out, and that nothing was wrong afterwards.
 void check(Kind kind, const Engine& engine, const Tally& tally) {
   for (const std::string& complaint : tally.complaints) UNSCOPED_INFO(complaint);
   CHECK(tally.faulty_points == 0);
@@ -64,7 +65,7 @@ void check(Kind kind, const Engine& engine, const Tally& tally) {
   CHECK(tally.caught + tally.past_stop == tally.tried);
   CHECK(tally.left_over == 0);
   for (const Phase phase : {Phase::kForward, Phase::kReplay, Phase::kBackward}) {
-    // A tape calls no function again.
+    // A replay from a tape does not call the function.
     const bool none =
         phase == Phase::kReplay && kind == Kind::kCallback && engine.engine == ReplayEngine::kTape;
     CHECK((tally.by_phase.at(static_cast<size_t>(phase)) == 0) == none);
@@ -90,7 +91,7 @@ void fail_model(const NamedModel& model, Kind kind, const Engine& engine) {
   }
 }
 
-/// REMAT_FAULTS_ALL: every model with every engine.
+/// REMAT_FAULTS_ALL: runs every model with every engine.
 void fail_everywhere(Kind kind) {
   const std::vector<NamedModel> all{{"gpt2", &make_gpt2},
                                     {"resnet", &make_resnet},
@@ -104,7 +105,7 @@ void fail_everywhere(Kind kind) {
   }
 }
 
-/// Another thread trains a model of its own meanwhile.
+/// Runs while another thread trains its own model.
 void fail_beside(Kind kind) {
   for (const Engine& engine : {kFunction, kTape}) {
     Rig other(make_mlp(), regions_for(kind, engine));
@@ -113,7 +114,7 @@ void fail_beside(Kind kind) {
   }
 }
 
-/// oneDNN goes on without memory that it does not get, so that such a fault would not come out.
+/// oneDNN continues without memory that it does not get, so that such a fault would not come out.
 class WithoutOneDnn {
  public:
   WithoutOneDnn() { at::globalContext().setUserEnabledMkldnn(false); }
@@ -122,7 +123,7 @@ class WithoutOneDnn {
   ~WithoutOneDnn() { at::globalContext().setUserEnabledMkldnn(true); }
 };
 
-/// A model of one op, for what a rig finds.
+/// Tests the rig itself on a model of one op.
 Tally tally_of(const std::function<at::Tensor(const at::Tensor&)>& loss) {
   const at::Tensor x = torch::ones({2}).requires_grad_();
   Rig rig({.parameters = {x},
@@ -186,8 +187,8 @@ TEST_CASE("An exception of any callback passes and leaves nothing", "[faults][ca
   fail_everywhere(Kind::kCallback);
 }
 
-// Hidden: what a stream throws while an exception leaves a named call goes no further, since that
-// one is on its way: two points of the function engine. The rest passes.
+// Hidden. An exception of a stream thrown while another exception leaves a named call is swallowed,
+// as that one is already on its way: two points of the function engine fail. The rest passes.
 TEST_CASE("An exception of a trace's stream passes and leaves nothing", "[.][faults][trace]") {
   for (const Engine& engine : {kFunction, kTape}) {
     Regions regions = regions_for(Kind::kCallback, engine);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A key in front of all others for ops, an allocator for memory.
+// Fault injection by a dispatch key in front of all others, and by an allocator.
 #include "faults/injector.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -18,14 +18,14 @@
 namespace remat::faults {
 namespace {
 
-/// LibTorch has nothing on it, and remat uses another one.
+/// LibTorch has no kernels at this key, and remat uses another one.
 constexpr c10::DispatchKey kOpKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 
 thread_local Injector* injector_of_thread = nullptr;
 
 }  // namespace
 
-/// While alive, an op runs. The phase of the outermost one is that of all in it.
+/// While alive, an op runs. Ops inside it have the phase of the outermost op.
 class OpScope {
  public:
   explicit OpScope(const c10::OperatorHandle& op) : injector_(injector_of_thread) {
@@ -51,7 +51,7 @@ class OpScope {
 
 namespace {
 
-// The key stays included, so that the ops are seen that this one is made of.
+// The key stays included, so that the ops of which this one is composed are seen.
 void count_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const OpScope scope(op);
   pass_point(Kind::kOp, "before it runs");
@@ -67,7 +67,7 @@ std::atomic<int64_t> blocks{0};
 
 class CountingAllocator final : public c10::Allocator {
  public:
-  /// Memory that is not there needs no deleter.
+  /// Memory that was not allocated needs no deleter.
   c10::DataPtr allocate(size_t bytes) override {
     pass_point(Kind::kAllocation, "an allocation");
     void* const data = c10::alloc_cpu(bytes);
@@ -124,8 +124,8 @@ Injector::~Injector() {
   injector_of_thread = nullptr;
 }
 
-// A function is called again with its region's scope open, a tape is run below autograd; nodes call
-// their ops with neither.
+// A function is called again with its region's scope open, and a tape runs below autograd; nodes
+// call their ops with neither.
 Phase Injector::phase() const {
   if (!in_backward_) return Phase::kForward;
   if (phase_of_op_) return *phase_of_op_;
@@ -141,7 +141,7 @@ void Injector::pass(const char* name) {
   if (passed_ != point_) return;
   ++thrown_;
   where_ = c10::str(phase_name(now), ", ", op_ ? op_ : "outside of ops", ", ", name);
-  injector_of_thread = nullptr;  // what runs before the throw is not counted
+  injector_of_thread = nullptr;  // points passed before the throw are not counted
   if (before_throw_) before_throw_();
   injector_of_thread = this;
   if (kind_ == Kind::kAllocation) throw InjectedOutOfMemory(point_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Points of a step at which a fault can be injected, counted, and the fault itself.
+// Points of a step at which a fault can be injected, their count, and the fault itself.
 #pragma once
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -17,19 +17,19 @@
 
 namespace remat::faults {
 
-/// What fails.
+/// Operation that fails.
 enum class Kind {
   kOp,          ///< An op, before it runs: composite ones, their parts, and ops that kernels call.
   kAllocation,  ///< An allocation of tensor memory on the CPU.
   kCallback,    ///< A function or hook of the user, or a copy of the function.
 };
 
-/// When it fails.
+/// Phase of the step in which it fails.
 enum class Phase { kForward, kReplay, kBackward };
 
 constexpr size_t kNever = std::numeric_limits<size_t>::max();
 
-/// What an op or a callback throws.
+/// Error thrown by an op or a callback.
 class InjectedError : public std::runtime_error {
  public:
   InjectedError(size_t point, const std::string& where);
@@ -39,7 +39,7 @@ class InjectedError : public std::runtime_error {
   size_t point_;
 };
 
-/// What an allocation throws.
+/// Error thrown by an allocation.
 class InjectedOutOfMemory : public c10::OutOfMemoryError {
  public:
   explicit InjectedOutOfMemory(size_t point);
@@ -58,13 +58,13 @@ class Injector {
   Injector& operator=(const Injector&) = delete;
   ~Injector();
 
-  /// Points that come now are those of a backward, or of the replays in it.
+  /// Counts later points as those of a backward, or of the replays in it.
   void begin_backward() { in_backward_ = true; }
 
   size_t passed() const { return passed_; }
   const std::array<size_t, 3>& by_phase() const { return by_phase_; }
   size_t thrown() const { return thrown_; }
-  /// Phase, op and name of the point that failed.
+  /// Returns phase, op and name of the point that failed.
   const std::string& where() const { return where_; }
 
  private:
@@ -79,18 +79,18 @@ class Injector {
   const std::function<void()> before_throw_;
   const c10::impl::IncludeDispatchKeyGuard sees_ops_;
   bool in_backward_ = false;
-  std::optional<Phase> phase_of_op_;  // of the ops that run, if any do
-  const char* op_ = nullptr;          // the innermost of them
+  std::optional<Phase> phase_of_op_;  // phase of the running ops, if any
+  const char* op_ = nullptr;          // the innermost of these ops
   size_t passed_ = 0;
   std::array<size_t, 3> by_phase_{};
   size_t thrown_ = 0;
   std::string where_;
 };
 
-/// A point of that kind, if an injector of this thread waits for it.
+/// Passes a point of that kind; the injector of this thread, if there is one, may throw.
 void pass_point(Kind kind, const char* name);
 
-/// Blocks of tensor memory on the CPU that are alive, in the whole process.
+/// Returns the number of live blocks of CPU tensor memory in the whole process.
 int64_t live_blocks();
 
 }  // namespace remat::faults

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Models of a few hundred ops a step.
+// Models of a few hundred ops per step.
 #include "faults/models.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -25,7 +25,7 @@ constexpr int64_t kHeads = 2;
 constexpr int64_t kVocabulary = 7;
 constexpr int64_t kExperts = 2;
 
-/// A model that draws from the CPU's default generator.
+/// Makes a model that draws from the CPU's default generator.
 template <class M, class Loss>
 Model model_of(const std::shared_ptr<M>& module, Loss loss) {
   return {module->parameters(),
@@ -83,7 +83,7 @@ struct Gpt2 : nn::Module {
   std::shared_ptr<Gpt2Block> second{register_module("second", std::make_shared<Gpt2Block>())};
 };
 
-/// Pre-activation is left out, as in the first ResNets.
+/// A residual block without pre-activation, as in the first ResNets.
 class ResidualBlock : public nn::Module {
  public:
   explicit ResidualBlock(Policy policy)
@@ -137,7 +137,7 @@ struct Lstm : nn::Module {
   }
 };
 
-/// Each token goes to the better of its experts.
+/// Routes each token to the best of its experts.
 struct MoeBlock : nn::Module {
   nn::Linear gate{register_module("gate", nn::Linear(kWidth, kExperts))};
   nn::ModuleList experts{register_module("experts", nn::ModuleList())};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Small models with regions in them, each written once and run plain or checkpointed.
+// Small models with regions, each written once and run plain or checkpointed.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -18,26 +18,26 @@ namespace remat::faults {
 using Tensors = std::vector<at::Tensor>;
 using TensorFn = std::function<at::Tensor(const at::Tensor&)>;
 
-/// The last point of a region's function.
+/// Name of the last point of a region's function.
 constexpr const char* kFunctionEnds = "a function ends";
 
-/// State of the user's that each call of a region's function changes.
+/// User state that each call of a region's function changes.
 struct Counter;
 
 /// How a model's regions run.
 struct Regions {
-  bool plain = false;                             ///< As calls of their functions.
-  ReplayEngine engine = ReplayEngine::kFunction;  ///< Where a region asks for none.
-  bool new_names = false;                         ///< Of no tape anything is known yet.
-  std::shared_ptr<Counter> callbacks{};           ///< Set: every hook there is, with a point.
+  bool plain = false;                             ///< As plain calls of their functions.
+  ReplayEngine engine = ReplayEngine::kFunction;  ///< For regions that name no engine.
+  bool new_names = false;                         ///< So that no tape is known yet.
+  std::shared_ptr<Counter> callbacks{};           ///< If set, every hook exists and has a point.
   bool traced = false;  ///< With callbacks: each write of a trace is a point. On one thread.
 
   at::Tensor run(CheckpointOptions options, TensorFn fn, const at::Tensor& x) const;
 
-  /// With callbacks, collects named calls while it lives; writes a trace if it is to be.
+  /// With callbacks: collects named calls while the result lives, and writes a trace if `traced`.
   std::shared_ptr<void> watch() const;
 
-  int count() const;  ///< Of what the callbacks change.
+  int count() const;  ///< Returns the number that the callbacks change.
   void reset_count() const;
 };
 
@@ -46,13 +46,13 @@ std::shared_ptr<Counter> make_callbacks();
 struct Model {
   Tensors parameters;
   Tensors buffers;
-  std::vector<at::Generator> generators;  ///< All that it draws from.
+  std::vector<at::Generator> generators;  ///< All generators from which it draws.
   std::function<at::Tensor(const Regions&)> loss;
 };
 
 struct NamedModel {
   std::string name;
-  std::function<Model()> make;  ///< The same parameters each time; seeds the default generator.
+  std::function<Model()> make;  ///< Makes equal parameters; seeds the default generator.
 };
 
 Model make_gpt2();
@@ -61,7 +61,7 @@ Model make_lstm();
 Model make_moe();
 Model make_nested();
 
-/// Draws from a generator of its own, so that several threads may run one each.
+/// Draws from its own generator, so that several threads may run one each.
 Model make_mlp();
 
 }  // namespace remat::faults

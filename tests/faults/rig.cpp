@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Failing steps, and looking for what they leave behind.
+// Runs failing steps, and looks for what they leave behind.
 #include "faults/rig.h"
 
 #include <ATen/autocast_mode.h>
@@ -23,7 +23,7 @@ namespace {
 constexpr uint64_t kSeed = 11;
 constexpr size_t kMaxComplaints = 10;
 
-/// Runs `beside` on a thread of its own for as long as it lives.
+/// Runs `beside` on its own thread while alive.
 class Neighbour {
  public:
   explicit Neighbour(const Beside& beside) {
@@ -41,7 +41,7 @@ class Neighbour {
   Neighbour& operator=(const Neighbour&) = delete;
   ~Neighbour() { join(); }
 
-  /// What was wrong with its last step that was.
+  /// Returns the last complaint of its steps; empty if there was none.
   std::string join() {
     done_ = true;
     if (thread_.joinable()) thread_.join();
@@ -66,7 +66,7 @@ void add(std::string& text, const char* where, const std::string& complaint) {
   if (!complaint.empty()) text += std::string("; ") + where + complaint;
 }
 
-/// What a thread and a process must not be left with.
+/// Describes state of the thread or the process that a step must not leave changed.
 std::string lasting_state() {
   if (is_recomputing() || Scope::current()) return "; a region is open";
   if (!at::GradMode::is_enabled()) return "; gradients are off";
@@ -77,12 +77,12 @@ std::string lasting_state() {
 
 }  // namespace
 
-/// One step that fails, or would.
+/// A step that is to fail at a point.
 struct Rig::Failure {
   size_t point;
   bool forward_ended = false;
-  int count = 0;                          ///< Of the user's state, when the forward ended.
-  std::vector<GeneratorState> streams{};  ///< When it ended, or failed.
+  int count = 0;                          ///< The user's state when the forward ended.
+  std::vector<GeneratorState> streams{};  ///< Generators when the step ended or failed.
   c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
   bool thrown = false;
   bool caught = false;
@@ -98,7 +98,7 @@ std::string Tally::str() const {
                   ", left over: ", left_over, ", faulty: ", faulty_points);
 }
 
-// Autograd takes the youngest node first, so a node that is older than all others comes last.
+// Autograd takes the youngest node first, so a node older than all others runs last.
 BackwardQueue::BackwardQueue() : x_(torch::ones({1}).requires_grad_()), y_(x_.sin()) {}
 
 void BackwardQueue::flush() const {
@@ -109,7 +109,7 @@ Rig::Rig(Model model, Regions regions) : model_(std::move(model)), regions_(std:
   for (const at::Tensor& buffer : model_.buffers) initial_buffers_.push_back(buffer.clone());
   for (const at::Tensor& result : step({.plain = true}))
     plain_.push_back(result.defined() ? result.clone() : result);
-  // A tape is trusted from its second replay on, and does other work before.
+  // A tape is trusted from its second replay on, and does other work before that.
   for (int i = 0; i < 3; ++i) step(regions_);
   clear_grads();
 }
@@ -127,7 +127,7 @@ void Rig::prepare() {
   regions_.reset_count();
 }
 
-/// The loss, gradients, buffers.
+/// Returns the loss, gradients and buffers.
 Tensors Rig::results(const at::Tensor& loss) const {
   Tensors all{loss.detach()};
   for (const at::Tensor& parameter : model_.parameters) all.push_back(parameter.grad());
@@ -167,7 +167,7 @@ std::vector<GeneratorState> Rig::streams() const {
   return all;
 }
 
-/// The loss; undefined if the step failed.
+/// Returns the loss; undefined if the step failed.
 at::Tensor Rig::run_until(Failure& failure, Injector& injector) {
   try {
     const at::Tensor loss = model_.loss(regions_);
@@ -187,8 +187,9 @@ at::Tensor Rig::run_until(Failure& failure, Injector& injector) {
   return {};
 }
 
-// What a function throws once its replay has all that backward needs counts as the stop, by which
-// it would have been left at the next op (RegionBody::outranks_stop). The step must be right then.
+// An exception that a function throws once its replay has all that backward needs counts as the
+// stop, which would have ended the function at the next op (RegionBody::outranks_stop). The step
+// must be right then.
 void Rig::run_failing(Kind kind, Failure& failure, Tally& tally) {
   const auto watch = regions_.watch();
   at::Tensor loss;
@@ -228,7 +229,7 @@ std::string Rig::complaints_after(const Failure& failure) const {
   return text;
 }
 
-/// `blocks`: those that were alive before the step that failed.
+/// `blocks`: number of blocks that were alive before the failed step.
 std::string Rig::complaints_of_next_step(int64_t blocks, Tally& tally) {
   clear_grads();
   queue_.flush();
@@ -266,7 +267,7 @@ Tally Rig::try_all(Kind kind, const Beside& beside) {
   fail_at(kind, kNever, {}, tally);
   const size_t points = tally.points;
   for (size_t point = 1; point <= points; ++point) fail_at(kind, point, beside, tally);
-  // What came before has changed nothing: there are as many points as there were.
+  // The failed steps have changed nothing: there are as many points as before.
   if (fail_at(kind, points + 1, beside, tally) || tally.points != points) {
     ++tally.faulty_points;
     tally.complaints.push_back(c10::str("there were ", points, " points, and now ", tally.points));

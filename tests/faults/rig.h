@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Steps of a model that fail at one point after the other, and what must hold after each.
+// Runs steps of a model that fail at one point after the other, and checks the state after each.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,21 +19,21 @@
 
 namespace remat::faults {
 
-/// What became of the points of one model and kind.
+/// Outcomes at the points of one model and kind.
 struct Tally {
-  size_t points = 0;                 ///< In a step without a fault,
-  std::array<size_t, 3> by_phase{};  ///< and of each phase.
+  size_t points = 0;                 ///< Points in a step without a fault.
+  std::array<size_t, 3> by_phase{};  ///< Points in each phase.
   size_t tried = 0;
-  size_t caught = 0;         ///< Came out of the step as they were thrown, once.
+  size_t caught = 0;         ///< Errors that came out of the step as they were thrown, once.
   size_t past_stop = 0;      ///< Thrown by a function whose replay had all that backward needs.
-  int64_t left_over = 0;     ///< Blocks of memory that failed steps have not given back.
-  size_t faulty_points = 0;  ///< Those of which `complaints` has something to say.
-  std::vector<std::string> complaints{};  ///< The first of them.
+  int64_t left_over = 0;     ///< Blocks of memory that failed steps have not freed.
+  size_t faulty_points = 0;  ///< Points that `complaints` reports.
+  std::vector<std::string> complaints{};  ///< The first complaints.
 
   std::string str() const;
 };
 
-/// Empties what an exception in a backward leaves in autograd's queue of this thread.
+/// Empties autograd's queue of this thread, in which an exception in backward leaves tasks.
 class BackwardQueue {
  public:
   BackwardQueue();
@@ -44,18 +44,18 @@ class BackwardQueue {
   at::Tensor y_;
 };
 
-/// Runs on another thread while a step fails, again and again until it is told to end, and says
-/// what was wrong with it.
+/// Runs on another thread while a step fails, repeatedly until it is told to end, and returns what
+/// was wrong with it.
 using Beside = std::function<std::string()>;
 
 class Rig {
  public:
   Rig(Model model, Regions regions);
 
-  /// Lets every point of `kind` fail, each in a step of its own.
+  /// Makes every point of `kind` fail, each in its own step.
   Tally try_all(Kind kind, const Beside& beside = {});
 
-  /// How a step in regions differs from the plain one; empty if it has the same bits.
+  /// Describes how a step in regions differs from the plain step; empty if the bits are the same.
   std::string step_difference();
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Stores and hooks that give back what they were not given.
+// Stores and hooks that give back other tensors than they were given.
 #include <torch/torch.h>
 
 #include <any>
@@ -19,9 +19,9 @@
 namespace remat {
 namespace {
 
-/// What a store or hook makes of a tensor that it gives back.
+/// A change that a store or hook makes to the tensor that it gives back.
 struct Change {
-  std::string got;  ///< In the message.
+  std::string got;  ///< text in the message
   TensorFn apply;
 };
 
@@ -67,13 +67,14 @@ SavedTensorsHooks changing_hooks(TensorFn change) {
                         const std::any& t) { return change(std::any_cast<const at::Tensor&>(t)); }};
 }
 
-/// A call whose saved tensor is wanted by its own node, and whose result by code that runs again.
+/// A call whose own node needs its saved tensor, and whose result is needed by code that runs
+/// again.
 at::Tensor offloads(const at::Tensor& x) {
   const auto exp = [](const at::Tensor& t) { return t.exp(); };
   return native_op(exp, "a", Policy::kOffload)(x.cos()).sin();
 }
 
-/// What the backward of a region with these options throws.
+/// Returns the error of the backward of a region with these options.
 std::string thrown_by(const CheckpointOptions& options, const TensorFn& fn) {
   const at::Tensor y = checkpoint(options)(fn)(step_input() * 2);
   return error_text([&] { y.sum().backward(); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Running random programs within random budgets.
+// Runs random programs within random budgets.
 #include "fuzz/budget.h"
 
 #include <c10/core/AutogradState.h>
@@ -49,19 +49,19 @@ constexpr const char* kNotTaped = "refused: no tape can replay it";
 constexpr const char* kNotMeasured = "refused: [profile]";
 constexpr const char* kDirty = "refused: a Function marks dirty what crosses a cut";
 
-/// Budgets are few and programs small: else planning takes most of the time.
+/// Few budgets and small programs, since planning would take most of the time otherwise.
 constexpr MemoryPlannerOptions kPlanning = {.costs = {}, .grid = 4, .evaluations = 150};
 
 constexpr uint64_t kOtherSeeds = 0x9e3779b97f4a7c15;
-constexpr uint64_t kStoreSeeds = 0xd1b54a32d192ed03;  // that change no program
+constexpr uint64_t kStoreSeeds = 0xd1b54a32d192ed03;  // a store changes no program
 constexpr int kAutoSteps = 6;
 
 using Function = std::function<Tensors(const Tensors&)>;
 
-/// Where the loss is computed, and what becomes of the function's results.
+/// Place where the loss is computed, and whether the function's results stay alive.
 enum class Loss { kInside, kInsideWithOutputs, kOutside, kOutsideDropped, kCount };
 
-/// Steps of one program, with parameters and inputs of their own.
+/// Training steps of one program, with its own parameters and inputs.
 class Training {
  public:
   Training(Program program, Loss loss)
@@ -76,7 +76,7 @@ class Training {
                          [](const at::Tensor& input) { return input.requires_grad(); });
   }
 
-  /// From now on it runs that one, which has as many inputs.
+  /// Later steps run `program`, which has as many inputs.
   void become(const Program& program) { program_ = program; }
 
   Tensors operator()(const Tensors& inputs) {
@@ -87,7 +87,7 @@ class Training {
     return outputs;
   }
 
-  /// Of what the function has returned. False if that needs no gradient.
+  /// Runs the backward of the function's results. Returns false if they need no gradient.
   bool backward(Tensors& results) const {
     const bool is_inside = loss_ == Loss::kInside || loss_ == Loss::kInsideWithOutputs;
     const at::Tensor loss = is_inside ? results[0] : loss_of(results);
@@ -101,7 +101,7 @@ class Training {
     for (const at::Tensor& leaf : leaves()) leaf.mutable_grad() = at::Tensor();
   }
 
-  /// What a step leaves behind.
+  /// Copies the state that a step leaves behind: gradients, parameters and buffers.
   void copy_state(Tensors& results) const {
     for (const at::Tensor& leaf : leaves()) copy_to(results, {leaf.grad()});
     copy_to(results, inputs_);
@@ -124,7 +124,7 @@ class Training {
   Tensors inputs_;
 };
 
-/// What profile_steps() calls.
+/// Steps for profile_steps().
 class TrainingRunner final : public StepRunner {
  public:
   explicit TrainingRunner(Training& training) : training_(training) {}
@@ -165,11 +165,11 @@ StepResult train(const Training& training, const Function& function) {
   return step;
 }
 
-/// What is to be done with a program.
+/// A program and everything that is done with it.
 struct Task {
   Program program{};
-  Program other{};            // nearly the same
-  std::vector<bool> steps{};  // true: of the other one
+  Program other{};            // nearly the same as `program`
+  std::vector<bool> steps{};  // true where the step runs `other`
   Loss loss = Loss::kInside;
   bool is_auto = false;
 
@@ -180,7 +180,7 @@ struct Task {
   }
 };
 
-/// In words.
+/// Describes the task in words.
 std::string words_of(const Task& task) {
   constexpr std::array kLosses = {"inside", "inside, with outputs", "outside, outputs held",
                                   "outside, outputs dropped"};
@@ -224,9 +224,9 @@ Task choose_task(const Program& program, Choices& choose) {
   Task task{.program = plain_step_of(program)};
   task.is_auto = choose.one_in(4);
   Block& body = task.program.body;
-  // A function that is called once more adds its hooks to arguments once more.
+  // Hooks on arguments would be added again each time the function is called again.
   if (task.is_auto) replace(body, Op::kHookLater, Op::kHook);
-  // No tape can replay these: some say enough.
+  // A tape cannot replay these ops, so most programs have none.
   for (const Op op : {Op::kInnerGrad, Op::kInnerBackward}) {
     if (choose.pick(8)) replace(body, op, Op::kSin);
   }
@@ -243,14 +243,14 @@ Task choose_task(const Program& program, Choices& choose) {
   return task;
 }
 
-/// All steps of a run, or the error in one.
+/// All steps of a run, or the error of the first one that raised.
 struct Steps {
   std::vector<StepResult> done{};
   std::string error{};
   at::Tensor drawn{};
 };
 
-/// `after`: called when a step has ended.
+/// Runs the steps of `task`; calls `after` at the end of each.
 Steps run_steps(const Task& task, Training& training, const Function& function,
                 const std::function<void(size_t, const StepResult&)>& after) {
   Steps steps;
@@ -277,7 +277,7 @@ bool has_words(const std::string& text, std::string_view words) {
   return text.find(words) != text.npos;
 }
 
-/// A budget, below the least now and then.
+/// Chooses a budget, sometimes below the least.
 int64_t choose_budget(const MemoryPlanner& planner, Choices& choose) {
   const int64_t least = planner.frontier().front().peak_bytes;
   const int64_t plain = planner.profile().plain_peak_bytes;
@@ -309,12 +309,12 @@ std::string choose_budget_text(Choices& choose) {
   }
 }
 
-/// Now and then a store with small windows, whose copies end when somebody waits for them.
+/// Sometimes makes a store with small windows, whose copies end when somebody waits for them.
 std::shared_ptr<OffloadEngine> choose_store(uint64_t seed) {
   Choices choose(seed ^ kStoreSeeds);
   if (choose.one_in(2)) return nullptr;
   const auto bytes = [&] { return static_cast<int64_t>(choose.pick(4) * choose.pick(64)); };
-  // A link of a set speed copies by the CPU, and refuses tensors of a GPU.
+  // A link of a set speed copies with the CPU, and refuses tensors of a GPU.
   const auto memory =
       on_cuda() ? host_memory() : host_memory({.link = virtual_link({.gbps = 1}).link});
   return offload_engine({.memories = {memory},
@@ -323,7 +323,7 @@ std::shared_ptr<OffloadEngine> choose_store(uint64_t seed) {
                          .max_leaving_bytes = bytes()});
 }
 
-/// By the store's limits, and so fast that plans move what they can.
+/// Plans by the store's limits, with a link so fast that plans move whatever they can.
 MemoryPlannerOptions planning_for(const std::shared_ptr<OffloadEngine>& store) {
   MemoryPlannerOptions planning = kPlanning;
   if (!store) return planning;
@@ -385,10 +385,10 @@ class BudgetCheck {
       TrainingRunner runner(training);
       StepProfile profile = profile_steps(runner, {.name = "measured", .steps = 1});
       if (!plain_.error.empty() && !task_.changes()) {
-        // Some raise in a later step only.
+        // Some programs raise only in a later step.
         if (plain_.done.empty()) fail("plain raises, the profile does not", plain_.error);
       }
-      // So small a step takes as long as chance will have it: a seed has one plan.
+      // Times of such small steps are noise: with fixed ones a seed has one plan.
       for (StepRecord& record : profile.records)
         record.forward_us = record.replay_us = record.backward_us = 1;
       for (StepNode& node : profile.nodes) node.us = 1;
@@ -402,7 +402,7 @@ class BudgetCheck {
     return std::nullopt;
   }
 
-  /// Of a measurement.
+  /// Notes that a measurement was refused.
   void note_refusal(const std::string& error) {
     if (!plain_.error.empty()) {
       verdict_.note = kRaises;
@@ -430,7 +430,7 @@ class BudgetCheck {
     if (plan.feasible && plan.predicted_peak_bytes > plan.budget_bytes)
       fail("the plan is above the budget",
            c10::str(plan.predicted_peak_bytes, " of ", plan.budget_bytes));
-    // One that is not feasible is the plan for the least, which runs if it is made for that.
+    // An infeasible plan is the one for the least budget, which runs if that budget was asked for.
     verdict_.note = !plan.feasible             ? kInfeasible
                     : task_.changes()          ? kChanged
                     : plan.offloaded_bytes > 0 ? kMoved
@@ -450,8 +450,8 @@ class BudgetCheck {
     const auto after = [&](size_t i, const StepResult& step) {
       const bool left = std::exchange(differs, false);
       if (task_.steps[i]) return;
-      // What the function does may depend on what it has written, and what autograd saves on
-      // whether that has a gradient.
+      // Ops of the function may depend on what it has written, and the tensors that autograd saves
+      // on whether that requires grad.
       const bool is_as_measured = training.inputs_with_gradient() == with_gradient;
       if (left && is_as_measured && !task_.has(Op::kBranch)) fail("a step leaves its plan", "");
       if (!left) check_peak(i, step.peak_bytes, plan);
@@ -486,7 +486,7 @@ class BudgetCheck {
       if (!plan) return;
       verdict_.note = task_.changes() ? kAutoChanged : kAuto;
       if (plan->predicted_peak_bytes > plan->budget_bytes) fail("the plan is above the budget", "");
-      // Later steps may run as others did, or be measured: an input has a graph now.
+      // Later steps may run unlike the first one, or be measured: an input has a graph by then.
       if (!differs && measured <= 1 && !task_.changes()) check_peak(i, step.peak_bytes, *plan);
     };
     verdict_.note = kAutoMeasures;
@@ -529,7 +529,7 @@ class BudgetCheck {
   }
 
   void check_nothing_left() {
-    if (!plain_.error.empty()) return;  // it lives as long as the exception's graph
+    if (!plain_.error.empty()) return;  // regions live as long as the exception's graph
     if (!live_regions().empty()) return fail("a region is left over", live_regions()[0]->label());
     const MemoryReport report = memory_report();
     if (report.bytes != 0 || !report.regions.empty()) fail("memory is left over", report.str());
@@ -554,7 +554,7 @@ bool is_planned(const char* note) {
 Verdict check_in_budget(const Program& program, Fault fault) {
   set_random_order(program.seed);
   forget_memory();
-  // Else some gradients are added up in the order in which threads make them.
+  // Otherwise threads add up some gradients in the order in which they finish.
   c10::AutogradState::get_tls_state().set_multithreading_enabled(!on_cuda() || !may_race(program));
   Verdict verdict = BudgetCheck(program, fault).run();
   const std::string faults = device_faults();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Running random programs within random budgets.
+// Runs random programs within random budgets.
 #pragma once
 
 #include "fuzz/program.h"
@@ -8,18 +8,18 @@
 
 namespace remat::fuzz {
 
-/// What is wrong on purpose, for tests of this check.
+/// Deliberate fault, for tests of this check.
 enum class Fault {
   kNone,
-  kNumbers,  // replays draw other ones
-  kPeak,     // the step runs by a plan for more bytes
+  kNumbers,  // replays draw other random numbers
+  kPeak,     // the step runs by the plan of a larger budget
 };
 
-/// Measures the plain step of the program, plans it for a budget and runs it by the plan, or nearly
-/// the same step; or trains it with auto_checkpoint. Verdict::note says which.
+/// Measures the plain step of the program, plans it for a budget and runs that step, or a slightly
+/// changed one, by the plan; or trains it with auto_checkpoint. Verdict::note says which.
 Verdict check_in_budget(const Program& program, Fault fault = Fault::kNone);
 
-/// Verdict::note of those that ran by a plan.
+/// True if `note` is the Verdict::note of a program that ran by a plan.
 bool is_planned(const char* note);
 
 }  // namespace remat::fuzz

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Random programs run within random budgets, with the bits of plain.
+// Random programs run within random budgets, with the bits of a plain run.
 #include <cstdlib>
 #include <iostream>
 #include <map>

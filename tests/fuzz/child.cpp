@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Checking random programs in a process of their own.
+// Checks random programs in a child process.
 #include "fuzz/child.h"
 
 #include <sys/wait.h>
@@ -12,7 +12,7 @@
 #include <optional>
 #include <string>
 
-// The leak sanitizer's, which runs at exit() only.
+// Function of the leak sanitizer, which by itself checks at exit() only.
 extern "C" __attribute__((weak)) int __lsan_do_recoverable_leak_check();
 /// LibTorch's pool of threads for its own kernels is made at first use, and never freed.
 extern "C" const char* __lsan_default_suppressions();
@@ -23,9 +23,9 @@ extern "C" const char* __lsan_default_suppressions() {
 namespace remat::fuzz {
 namespace {
 
-constexpr unsigned kMostSeconds = 60;  // for a program
+constexpr unsigned kMostSeconds = 60;  // time limit of one program
 
-/// Of children that end by _exit().
+/// Exit status of a child with leaks; children end by _exit().
 constexpr int kLeaks = 23;
 
 void write_all(int pipe, const void* data, size_t bytes) {
@@ -60,7 +60,8 @@ bool read_text(int pipe, std::string& text) {
   return read_all(pipe, text.data(), bytes);
 }
 
-/// Of a child that was forked: a pointer to a rule is the same here and there.
+/// Writes the verdict for the parent. The child is a fork, so a pointer to a rule is valid in both
+/// processes.
 void write_verdict(int pipe, const Verdict& verdict) {
   write_text(pipe, verdict.failure);
   write_text(pipe, verdict.message);
@@ -90,15 +91,15 @@ struct Child {
   int verdicts;
 };
 
-/// Runs `work(pipe)` in it.
+/// Forks a child and runs `work(pipe)` in it.
 Child start(const std::function<void(int)>& work) {
   int ends[2];
   TORCH_CHECK(pipe(ends) == 0);
   const pid_t process = fork();
   if (process == 0) {
     close(ends[0]);
-    // LibTorch makes its pool of threads again in a fork. Two of autograd's threads must not do so
-    // at once.
+    // LibTorch makes its thread pool anew after a fork. Two of autograd's threads must not do so at
+    // once.
     at::set_num_threads(1);
     work(ends[1]);
     _exit(__lsan_do_recoverable_leak_check && __lsan_do_recoverable_leak_check() ? kLeaks : 0);
@@ -107,7 +108,7 @@ Child start(const std::function<void(int)>& work) {
   return {process, ends[0]};
 }
 
-/// How it ended; empty if well.
+/// Returns how the child ended; empty if it ended well.
 std::string finish(const Child& child) {
   close(child.verdicts);
   int status = 0;
@@ -129,7 +130,7 @@ void check_in_children(uint64_t first, uint64_t count, const Check& check,
     });
     for (; const auto verdict = read_verdict(child.verdicts); ++seed) take(seed, *verdict);
     const std::string how = finish(child);
-    // After the last one: leaks of any.
+    // After the last program: leaks of any of them.
     if (!how.empty()) take(seed == first + count ? seed - 1 : seed++, {.failure = how});
   }
 }

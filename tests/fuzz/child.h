@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Checking random programs in a process of their own: one that crashes or waits for ever fails like
-// others.
+// Checks random programs in a child process, so that one that crashes or hangs fails like any
+// other.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,14 @@ namespace remat::fuzz {
 
 using Check = std::function<Verdict(const Program&)>;
 
-/// Calls `take(seed, verdict)` for `count` programs from seed `first` on.
+/// Calls `take(seed, verdict)` for `count` programs, from seed `first` on.
 void check_in_children(uint64_t first, uint64_t count, const Check& check,
                        const std::function<void(uint64_t, const Verdict&)>& take);
 
 Verdict check_in_child(const Program& program, const Check& check);
 
-/// Text that is made in a process of its own: a fork has no CUDA once its parent has used it.
+/// Returns a text that is made in a child process: a fork cannot use CUDA once its parent has used
+/// it.
 std::string text_of_child(const std::function<std::string()>& make);
 
 }  // namespace remat::fuzz

@@ -55,7 +55,7 @@ RegionChoices Choices::region() {
   return region;
 }
 
-/// Mostly none.
+/// Most regions get no rules.
 std::vector<OpRule> Choices::rules() {
   if (pick(3)) return {};
   if (one_in(5))

@@ -15,11 +15,11 @@ class Choices {
  public:
   explicit Choices(uint64_t seed) : random_(seed) {}
 
-  /// A number below `count`.
+  /// Returns a number below `count`.
   size_t pick(size_t count) { return std::uniform_int_distribution<size_t>(0, count - 1)(random_); }
   bool one_in(size_t count) { return pick(count) == 0; }
 
-  /// Prefers what was made last, so that programs are deep rather than wide.
+  /// Prefers recent values, so that programs are deep rather than wide.
   size_t pick_late(size_t count) {
     return pick(3) ? count - 1 - pick(std::min<size_t>(count, 2)) : pick(count);
   }
@@ -33,10 +33,10 @@ class Choices {
 
   Freed freed(Use use);
 
-  /// Without arguments.
+  /// Choices of a region, without arguments.
   RegionChoices region();
 
-  /// Without name, arguments and captures.
+  /// Choices of a call, without name, arguments and captures.
   CallChoices call(bool may_recompute);
 
   ScopeChoices scope();

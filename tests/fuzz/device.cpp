@@ -25,7 +25,7 @@ bool wants_cuda() {
   return false;
 }
 
-/// Programs link LibTorch's CPU part alone. The CUDA part has to come before LibTorch first asks
+/// Programs link LibTorch's CPU part alone. The CUDA part must be loaded before LibTorch first asks
 /// whether it is there.
 bool load_cuda() {
   if (!wants_cuda()) return false;
@@ -36,7 +36,7 @@ bool load_cuda() {
 
 const bool kOnCuda = load_cuda();
 
-/// A function of the stand-in; null on a real device.
+/// Returns a function of the stand-in; null on a real device.
 template <class Function>
 Function* stand_in(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));

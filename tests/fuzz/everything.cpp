@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// One program with all that programs are made of.
+// One program that has every op and every kind of step.
 #include "fuzz/program.h"
 #include "fuzz/words.h"
 
@@ -20,7 +20,7 @@ class EverythingWriter {
     return *this;
   }
 
-  /// Of what was made last; in-place ops get a tensor of their own.
+  /// Adds an op on the newest value; in-place ops get a tensor of their own.
   EverythingWriter& op(Op op) {
     if (info(op).effect == Effect::kWrites || info(op).effect == Effect::kHooksArgument)
       add({.op = Op::kClone, .a = 0, .b = 0});
@@ -58,7 +58,7 @@ class EverythingWriter {
 
   size_t count() const { return count_; }
 
-  /// The block, with the last values as results.
+  /// Returns the block, with the last values as results.
   Block done(size_t results) {
     for (size_t i = 0; i < results; ++i) block_.results.push_back(last() - i);
     return std::move(block_);

@@ -30,7 +30,7 @@ Verdict checked(const Program& program) {
   return check(program);
 }
 
-constexpr uint64_t kMostShrunk = 5;  // it takes a minute each
+constexpr uint64_t kMostShrunk = 5;  // shrinking takes a minute for each
 
 uint64_t from_environment(const char* name, uint64_t otherwise) {
   const char* const text = std::getenv(name);
@@ -41,8 +41,8 @@ std::string printed(const Program& program) {
   return text_of_child([&] { return to_cpp(program) + "\n" + to_python(program); });
 }
 
-/// Prints the smallest program found that fails in the same way, in two languages: Catch would
-/// break its lines.
+/// Prints the smallest program found that fails in the same way, in two languages; directly, since
+/// Catch would break its lines.
 void print_shrunk(const Program& program, const std::string& failure) {
   const Program small = shrink(program, [&](const Program& smaller) {
     return check_in_child(smaller, checked).failure == failure;
@@ -62,7 +62,7 @@ TEST_CASE("Random programs give the same bits with and without remat", "[fuzz]")
   uint64_t raised = 0;
   uint64_t refused = 0;
   uint64_t failed = 0;
-  uint64_t races = 0;  // of autograd's own threads
+  uint64_t races = 0;  // programs whose sums depend on the order of autograd's threads
   std::map<std::string, std::vector<uint64_t>> refusals;
   if (count == 1) std::cout << printed(make_program(first));
   check_in_children(first, count, checked, [&](uint64_t seed, const Verdict& verdict) {
@@ -83,7 +83,7 @@ TEST_CASE("Random programs give the same bits with and without remat", "[fuzz]")
             << ", plain code races in " << races << std::endl;
   for (const auto& [rule, seeds] : refusals)
     std::cout << seeds.size() << ": " << rule << " (" << seeds.front() << ")" << std::endl;
-  CHECK(raised <= count / 20 + 1);  // else the programs say little
+  CHECK(raised <= count / 20 + 1);  // more errors would mean that programs test little
   CHECK(refused <= count / 100 + 5);
   CHECK(races <= count / 100 + 1);
 }
@@ -111,7 +111,7 @@ TEST_CASE("Random programs have everything in them") {
       return false;
     });
   }
-  size_t expected = 3;  // regions, calls, scopes
+  size_t expected = 3;  // at least regions, calls and scopes
   for (size_t i = 0; i < static_cast<size_t>(Op::kOpCount); ++i)
     expected += has_words(words_of(static_cast<Op>(i))) && !is_rare(static_cast<Op>(i));
   CHECK(ops.size() == expected);
@@ -144,8 +144,8 @@ TEST_CASE("A failing program is made small") {
   }
 }
 
-// For the tests of what is printed: REMAT_FUZZ_PRINT is a file, .cpp or .py; REMAT_FUZZ_SEED the
-// program's, none for the one with everything in it.
+// For the tests of printed programs: REMAT_FUZZ_PRINT names a .cpp or .py file, REMAT_FUZZ_SEED the
+// program's seed; without a seed it is the program with everything in it.
 TEST_CASE("A program is printed to a file", "[.print]") {
   const char* const path = std::getenv("REMAT_FUZZ_PRINT");
   REQUIRE(path);

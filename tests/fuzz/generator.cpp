@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Making random programs.
+// Makes random programs.
 #include <algorithm>
 #include <array>
 #include <set>
@@ -16,18 +16,19 @@ namespace {
 constexpr int kMaxDepth = 3;
 constexpr size_t kMaxSteps = 8;
 
-/// What may be views of each other. The first ones are the buffers and the bank.
+/// A group of values that may be views of each other. The first groups are the buffers and the
+/// bank.
 struct Memory {
-  bool frozen = false;      // a region reads it: a write would be one between forward and backward
-  bool unwritable = false;  // plain code may not write it
-  bool saved = false;       // autograd has it
+  bool frozen = false;      // a region has read it: a write would come between forward and backward
+  bool unwritable = false;  // plain code must not write it
+  bool saved = false;       // autograd has saved it
 };
 
-/// What is known of a value while the program is written.
+/// Facts about a value while the program is being written.
 struct Value {
   size_t memory;
-  bool is_leaf = false;    // an input: a SAVE call may not return it
-  bool captured = false;   // by a SAVE call, which may not write or return it
+  bool is_leaf = false;    // an input, which a SAVE call may not return
+  bool captured = false;   // captured by a SAVE call, which may not write or return it
   bool past_save = false;  // a backward from it may pass a SAVE call
 };
 using Values = std::vector<Value>;
@@ -35,35 +36,36 @@ using Values = std::vector<Value>;
 /// The region that is being written.
 struct RegionState {
   RegionState* outer = nullptr;
-  size_t first_memory = 0;  // of its own
+  size_t first_memory = 0;  // index of the first memory that the region has made
   size_t calls = 0;
   bool saves = false;
   bool has_rules = false;
-  std::set<size_t> reads{};   // memory from outside of it
-  std::set<size_t> writes{};  // the same
+  std::set<size_t> reads{};   // memory from outside that the region reads
+  std::set<size_t> writes{};  // memory from outside that the region writes
 };
 
 struct Place {
   int depth = 0;
   RegionState* region = nullptr;
-  bool saving = false;           // in a SAVE call of the region
-  bool saving_anywhere = false;  // or of a region around it
+  bool saving = false;           // inside a SAVE call of the region
+  bool saving_anywhere = false;  // inside a SAVE call of the region or of one around it
   bool no_grad = false;
-  bool copies = false;  // plain code's hooks do
+  bool copies = false;  // plain code's hooks keep copies
   bool inner_backward = true;
 };
 
-/// Writes programs that plain code can run, mostly, and that remat need not refuse.
+/// Writes programs that plain code can nearly always run and that remat need not refuse.
 class Writer {
  public:
   explicit Writer(uint64_t seed) : choose_(seed), memories_(kBuffers + 1) {}
 
   Program program(uint64_t seed) {
     const Use use = choose_.use();
-    // Two forwards before a backward: the second would write what the first has read.
+    // With two forwards before a backward, the second would write what the first has read.
     Program program{
         .body = body(1 + choose_.pick(3), use != Use::kTwoInFlight), .use = use, .seed = seed};
-    // Of two threads backwards inside would add to one .grad at once, others write what both read.
+    // With two threads, backwards inside would add to one .grad at once, and the other ops write
+    // memory that both threads read.
     const auto writes = [](const Step& step) {
       return step.op == Op::kInnerBackward || step.op == Op::kWritesSaved;
     };
@@ -71,7 +73,7 @@ class Writer {
       program.use = Use::kBackwardThread;
     if (has_devices()) choose_devices(program);
     if (has_words(Words::kFreedStorages)) program.freed = choose_.freed(program.use);
-    // Plain autograd looks at the statistics that batch norm has saved, though it needs none.
+    // Plain autograd checks the statistics that batch norm has saved, though it does not need them.
     const auto trains = [](const Step& step) { return step.op == Op::kTrainNorm; };
     if (program.freed == Freed::kForGood && any_step(program.body, trains))
       program.freed = Freed::kUntilBackward;
@@ -150,11 +152,12 @@ class Writer {
     return is_said ? op : Op::kSin;
   }
 
-  /// `op`, or another one where it would make the program a bad one.
+  /// Returns `op`, or another op where `op` would make the program invalid.
   Op allowed(Op op, const Value& a, const Place& place) {
-    // Such hooks have what was there before the op wrote what it saves, in plain code too.
+    // Hooks that keep copies have the value from before the op wrote what it saves, in plain code
+    // too.
     if (place.copies && (op == Op::kRreluTraining || op == Op::kRreluInPlace)) op = Op::kRrelu;
-    // And copies may be written later: batch norm's statistics.
+    // A later write of batch norm's statistics would also miss the copies.
     if (place.copies && op == Op::kTrainNorm) op = Op::kLayerNorm;
     switch (info(op).effect) {
       case Effect::kWritesBuffer:
@@ -164,11 +167,12 @@ class Writer {
         return may_write(a, place) ? op : Op::kClone;
       case Effect::kIsView:
       case Effect::kMakesViews:
-        // Such a view stands in no graph although it requires grad.
+        // A view made without gradients stands in no graph, although it requires grad.
         return place.no_grad && op != Op::kDetach ? Op::kRelu : op;
       case Effect::kGoesBack:
         if (place.no_grad || !place.inner_backward) return Op::kSin;
-        // Few of these: a region refuses a backward past what it keeps, be it by a policy.
+        // Few backwards inside: a region refuses one that passes a SAVE call, even one made by a
+        // policy.
         if (place.region && place.region->has_rules && choose_.pick(12)) return Op::kSin;
         return op == Op::kInnerGrad && a.past_save && choose_.pick(12) ? Op::kInnerBackward : op;
       case Effect::kHooksArgument:
@@ -185,7 +189,8 @@ class Writer {
     return !memory.saved || choose_.one_in(6);
   }
 
-  /// Regions see each other's writes, and keep what was there; nobody sees one of plain code.
+  /// Regions notice each other's writes and keep the old values; nobody notices a write by plain
+  /// code.
   bool may_write_buffer(size_t buffer, const Place& place) {
     if (!memories_[buffer].frozen) return true;
     return place.region ? has_words(Words::kLaterWrites) : choose_.one_in(60);
@@ -272,8 +277,8 @@ class Writer {
     ++inside.depth;
     inside.region = &region;
     inside.saving = false;
-    // A replay to the end for a backward inside gets to reads and writes that the forward has not
-    // done.
+    // For a backward inside, a replay without early stop reaches reads and writes that the forward
+    // has not done yet.
     if (!step.region.early_stop) inside.inner_backward = false;
     for (const size_t argument : step.region.arguments)
       note_read(inside.region, values[argument].memory);
@@ -286,13 +291,14 @@ class Writer {
     close_region(step.region, values, region);
     for (const size_t result : block.results) {
       values.push_back(inner[result]);
-      // Those of SAVE calls and ops are kept for its replay as they are.
+      // Memory that SAVE calls and ops return is kept unchanged for the region's replay.
       if (region.saves) memories_[inner[result].memory].frozen = true;
     }
     step.block.push_back(std::move(block));
   }
 
-  /// With a value go those that may be views of it: an argument is another tensor in the replay.
+  /// If a value becomes an argument, so do its possible views: an argument is another tensor in the
+  /// replay.
   std::vector<size_t> arguments_of_region(const Values& values) {
     std::set<size_t> memories;
     if (choose_.one_in(3)) {
@@ -308,14 +314,14 @@ class Writer {
     return arguments;
   }
 
-  /// A buffer that a region reads is often written by it too: else plain code could not write it.
+  /// Writes the buffers that the region reads, often: plain code cannot write them afterwards.
   void write_buffers(Block& block, const Values& values, RegionState& region) {
     for (const Op op : {Op::kWriteBuffer, Op::kWriteBank}) {
       const size_t buffer = buffer_of(op);
       if (!region.reads.count(buffer) || region.writes.count(buffer)) continue;
       if (has_words(Words::kLaterWrites) && choose_.one_in(2)) continue;
       const size_t a = choose_.pick_late(values.size());
-      const size_t b = choose_.pick(kParts) % values.size();  // a part's number, and a value's
+      const size_t b = choose_.pick(kParts) % values.size();  // index of a part and a value
       block.steps.push_back({op, a, b});
       note_read(&region, values[a].memory);
       note_write(&region, buffer);
@@ -382,7 +388,7 @@ class Writer {
     CallChoices call = choose_.call(!place.saving);
     if (call.policy == Policy::kRecompute && place.saving_anywhere)
       call.keep = Keep::kInnermostRegion;
-    // Names are unique in each region that the call belongs to.
+    // Names must be unique in each region to which the call belongs.
     call.name = call.keep == Keep::kAllRegions || !place.region
                     ? "all" + std::to_string(calls_++)
                     : "call" + std::to_string(place.region->calls++);

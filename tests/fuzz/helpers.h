@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What random programs call beside LibTorch and remat, each with its own text: printed programs
-// have it in them.
+// Functions that random programs call besides LibTorch and remat, each with its own source text,
+// which printed programs contain.
 #pragma once
 
 #include <ATen/autocast_mode.h>
@@ -150,7 +150,7 @@ inline at::Tensor mix(at::TensorList xs) {
   const at::NoGradGuard no_grad;
   return at::stack(xs).tanh().sum(0);
 }
-/// Of a library of whose schemas one marks what is written.
+/// An op of a library in which only one schema marks the arguments that its op writes.
 inline c10::OperatorHandle library_op(const char* name) {
   static const torch::Library& library = *[] {
     auto* made = new torch::Library(torch::Library::FRAGMENT, "fuzz", {}, __FILE__, __LINE__);
@@ -242,8 +242,8 @@ inline c10::Stream other_stream(at::Device device) {
 })
 
 REMAT_FUZZ_HELPER(SideStream,
-/// While alive, another stream of a device is the current one. It waits for the one before, which waits for it at the end; or
-/// later, when the caller of a function says so.
+/// While alive, another stream of a device is the current one. It waits for the previous stream,
+/// which waits for it at the end; or later, when the caller of a function says so.
 class SideStream {
  public:
   SideStream(at::Device device, const std::vector<at::Tensor>& used, bool is_late = false)
@@ -260,7 +260,7 @@ class SideStream {
     guard_.exchangeStream(before_);
     is_late_ ? late().push_back(side_) : wait_for(side_, before_);
   }
-  /// Waits for those that nobody has waited for yet.
+  /// Makes the current stream wait for all side streams that nobody has waited for yet.
   static void wait_late() {
     const c10::impl::VirtualGuardImpl guard(at::kCUDA);
     for (const c10::Stream& side : late()) wait_for(side, guard.getStream(side.device()));
@@ -278,7 +278,7 @@ class SideStream {
 };)
 
 REMAT_FUZZ_HELPER(on_this_stream,
-/// The current stream uses a tensor that another stream has made.
+/// Makes tensors of other streams usable on the current stream.
 inline std::vector<at::Tensor> on_this_stream(std::vector<at::Tensor> results) {
   SideStream::wait_late();
   for (const at::Tensor& result : results) used_here(result);

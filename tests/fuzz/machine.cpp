@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What runs random programs.
+// Runs random programs.
 #include "fuzz/machine.h"
 
 #include <torch/torch.h>
@@ -25,7 +25,7 @@ Tensors pick(const Tensors& values, const std::vector<size_t>& numbers) {
   return picked;
 }
 
-/// `values`, but for those that the block does not use.
+/// Returns `values` without those that the block does not use.
 Tensors captured_by(const Block& block, const Tensors& values) {
   Tensors captured(values.size());
   for (const size_t i : used_inputs(block)) captured[i] = values[i];
@@ -172,7 +172,8 @@ Tensors Machine::region(const Step& step, const Tensors& values) {
   return received(std::move(results));
 }
 
-/// The results of a region: its function may have left them to a stream that it did not wait for.
+/// Takes the results of a region, whose function may have left them to a stream that it did not
+/// wait for.
 Tensors Machine::received(Tensors results) {
   return on_cuda() ? on_this_stream(std::move(results)) : results;
 }
@@ -182,7 +183,7 @@ CheckpointOptions Machine::options_of(const Step& step) {
   const bool rehearses = mode_ == Mode::kRehearsal;
   const Cuts cuts = cuts_of(choices, rehearses ? 0 : records_of(sizes_, step));
   CheckpointOptions options{
-      // That no other run has: whether a tape can be written is remembered by name.
+      // A name that no other run has: whether a tape can be written is remembered by name.
       .name = c10::str("region ", program_.seed, ".", number_of(step), ".", run_),
       .preserve_rng = mode_ != Mode::kBroken,
       .determinism = choices.compares ? Determinism::kMetadata : Determinism::kNone,
@@ -245,7 +246,7 @@ Tensors Machine::scope(const Step& step, const Tensors& values) {
   }
 }
 
-/// Outside of regions, and so in plain mode, a named call is a call.
+/// Outside regions, and so in plain mode, a named call is a plain call.
 Tensors Machine::named_call(const Step& step, const Tensors& values) {
   const CallChoices& choices = step.call;
   const auto name = [&](auto fn) {

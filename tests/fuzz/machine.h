@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What runs random programs.
+// Runs random programs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,36 +19,36 @@ namespace remat::fuzz {
 enum class Mode {
   kPlain,
   kCheckpointed,
-  kRehearsal,  // the forward only, to see how long tapes are
+  kRehearsal,  // the forward only, to measure the lengths of tapes
   kBroken,     // as kCheckpointed, but random ops draw other numbers in replays
 };
 
-/// How many records the tape of each region has that can be cut.
+/// Number of records that the tape of each region has, if it can be cut.
 using TapeSizes = std::map<const Step*, size_t>;
 
-/// 0 if none can be written.
+/// Number of records; 0 if no tape can be written.
 size_t records_of(const TapeSizes& sizes, const Step& step);
 
-/// What the choices come to on a tape of `records`.
+/// Cuts for a tape of `records` by these choices.
 Cuts cuts_of(const RegionChoices& choices, size_t records);
 
-/// kTape where there are cuts.
+/// Returns kTape if there are cuts.
 ReplayEngine engine_of(const RegionChoices& choices, const Cuts& cuts);
 
-/// Runs a program, on parameters and buffers of its own. Outlives every graph that it makes:
+/// Runs a program with its own parameters and buffers. Must outlive every graph that it makes:
 /// regions refer to it and to the program.
 class Machine {
  public:
-  /// `sizes`: filled in Mode::kRehearsal, else what a rehearsal has filled.
+  /// `sizes` is filled in Mode::kRehearsal, and read in other modes.
   Machine(const Program& program, Mode mode, TapeSizes& sizes);
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
 
-  /// LibTorch frees no cycle, and an in-place op makes one when an unused branch of the program
-  /// saved the tensor that it writes.
+  /// Breaks reference cycles, which LibTorch does not free: an in-place op makes one when an unused
+  /// branch of the program saved the tensor that it writes.
   ~Machine();
 
-  /// All but the second require grad.
+  /// Returns the inputs; all but the second require grad.
   Tensors make_inputs();
 
   const Tensors& weights() const { return weights_; }
@@ -73,7 +73,7 @@ class Machine {
   void note_size(const Step& step, const std::string& name);
 
   const Program& program_;
-  const size_t run_;  // counts up in the process
+  const size_t run_;  // number of this run in the process
   Mode mode_;
   TapeSizes& sizes_;
   Tensors weights_;

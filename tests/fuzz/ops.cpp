@@ -12,7 +12,7 @@ namespace {
 
 using at::Tensor;
 
-// The code is run, and printed, as it stands here.
+// Both compiles the code and keeps its text for printed programs.
 #define REMAT_FUZZ_OP(op, effect, results, saves, python, ...)                    \
   OpInfo {                                                                        \
     Op::op, Effect::effect, results, saves, #__VA_ARGS__, python,                 \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a step of a random program may do to 4 x 4 tensors: code that runs, and its text.
+// Ops on 4 x 4 tensors that a step of a random program may run: code and its source text.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,14 +12,14 @@
 
 namespace remat::fuzz {
 
-/// Side of all tensors of a program.
+/// Size of both dimensions of all tensors in a program.
 constexpr int64_t kSize = 4;
 
-/// How many of these a bank has.
+/// Number of parts (tensors) in a bank.
 constexpr int64_t kParts = 6;
 
 enum class Op {
-  // Fresh results.
+  // Ops with one new result.
   kSin,
   kTanh,
   kRelu,
@@ -35,7 +35,7 @@ enum class Op {
   kEinsum,
   kDropout,
   kRandom,
-  kRrelu,  // may draw, and does not
+  kRrelu,  // may draw random numbers, but does not
   kNormal,
   kPermutation,
   kCat,
@@ -65,7 +65,7 @@ enum class Op {
   kComplexMatmul,
   kComplexConvolution,
   kComplexFresh,
-  // Two of them.
+  // Ops with two new results.
   kChunk,
   kTopk,
   kSort,
@@ -74,24 +74,24 @@ enum class Op {
   kNativeLayerNorm,
   kLstmCell,
   kForeach,
-  // Functions of C++.
+  // Custom autograd functions in C++.
   kSquare,
   kSavesResult,
   kTwoResults,
   kInPlaceFunction,
   kWritesSaved,
-  // Hooks and backwards inside.
+  // Hooks, and backwards inside the function.
   kHook,
   kHookLater,
   kInnerGrad,
   kInnerBackward,
-  // Views.
+  // Ops that return views.
   kTranspose,
   kReshape,
   kDetach,
   kWindow,
   kSplit,
-  // Writes.
+  // Ops that write in place.
   kScaleInPlace,
   kAddInPlace,
   kCopyInPlace,
@@ -120,8 +120,8 @@ enum class Op {
   kWriteBank,
   kWriteBankRow,
   kWriteBankColumn,
-  kOpCount,  // of those that any device has
-  // Between devices: not drawn on the host.
+  kOpCount,  // number of ops that any device has
+  // Ops between devices, which are not chosen when all is on the host.
   kToHost = kOpCount,
   kToDevice,
   kToSecond,
@@ -130,34 +130,34 @@ enum class Op {
   kRandomHere,
   kRecordStream,
   kAllOpCount,
-  // Steps with a block of steps.
+  // Steps that contain a block of steps.
   kRegion,
   kCall,
   kScope,
-  // values[a] itself: what shrinking puts in the place of other steps.
+  // values[a] itself: shrinking puts it in the place of other steps.
   kSame,
 };
 
-/// What an op works on.
+/// Operands of an op.
 struct Operands {
   const at::Tensor& a;
   const at::Tensor& b;
   const at::Tensor& w;       // a parameter that the program closes over
   const at::Tensor& buffer;  // a buffer
-  const at::Tensor& bank;    // and one of which parts are read and written,
-  int64_t part;              // such as this one
+  const at::Tensor& bank;    // a buffer of several parts, of which one is read or written
+  int64_t part;              // index of that part
 };
 
 enum class Effect {
   kMakes,
-  kMakesViews,  // of a tensor of its own, which no in-place op may write
-  kIsView,      // of a
-  kWrites,      // a
+  kMakesViews,  // returns views of a new tensor, which no in-place op may write
+  kIsView,      // returns a view of a
+  kWrites,      // writes a
   kReadsBuffer,
   kWritesBuffer,
   kReadsBank,
   kWritesBank,
-  kGoesBack,  // a backward inside
+  kGoesBack,  // runs a backward inside
   kHooksArgument,
 };
 
@@ -165,7 +165,7 @@ struct OpInfo {
   Op op;
   Effect effect;
   size_t results;          // r, s
-  std::string_view saves;  // which of a, b, r autograd keeps
+  std::string_view saves;  // letters of a, b, r that autograd saves
   std::string_view cpp;
   std::string_view python;
   void (*run)(const Operands& operands, at::Tensor& r, at::Tensor& s);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The plain function in a random program, and others that are nearly the same.
+// Extracts the plain function of a random program, and makes programs that differ slightly.
 #include "fuzz/plain_step.h"
 
 #include <array>
@@ -16,8 +16,8 @@ constexpr std::array kOthers = {Op::kSin,     Op::kTanh,   Op::kRelu,  Op::kSoft
                                 Op::kMul,     Op::kAdd,    Op::kClone, Op::kWeight,
                                 Op::kDropout, Op::kRandom, Op::kWhere, Op::kLayerNorm};
 
-/// Nobody waits for a late stream any more. No tape can replay what changes the stream or the
-/// device, so that few programs do.
+/// Drops late streams, since nobody would wait for them. Most programs drop stream and device
+/// changes too, which no tape can replay.
 bool is_kept(Kind kind, bool keeps_streams) {
   if (kind == Kind::kHooks || kind == Kind::kLateStream) return false;
   const bool changes =
@@ -35,7 +35,7 @@ void make_plain(Block& block, bool keeps_streams) {
   }
 }
 
-/// A step that may be another one, and how many values there are before it.
+/// A step that may be changed, and the number of values before it.
 struct Place {
   Step* step;
   size_t values;
@@ -53,7 +53,7 @@ void find_places(Block& block, std::vector<Place>& places) {
   }
 }
 
-/// The step, and an op on what it makes.
+/// Returns a scope with the step and an op on its result.
 Step with_one_more(const Step& step, size_t values, Op op) {
   Step both{.op = Op::kScope, .a = 0, .b = 0};
   both.block.push_back({.inputs = values,

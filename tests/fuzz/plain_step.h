@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The plain function in a random program, and others that are nearly the same.
+// Extracts the plain function of a random program, and makes programs that differ slightly.
 #pragma once
 
 #include "fuzz/choices.h"
@@ -8,10 +8,10 @@
 
 namespace remat::fuzz {
 
-/// The program without regions, named calls and hooks that copy, which no plan knows of.
+/// Returns the program without regions, named calls and hooks that copy, which plans do not cover.
 Program plain_step_of(Program program);
 
-/// The program with one op more, one less, or another one.
+/// Returns the program with one op added, removed or changed.
 Program changed(Program program, Choices& choose);
 
 }  // namespace remat::fuzz

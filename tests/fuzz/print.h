@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Random programs as source code, which says whether remat does as plain code does.
+// Prints random programs as source code, which checks that remat does the same as plain code.
 #pragma once
 
 #include <string>
@@ -9,10 +9,11 @@
 
 namespace remat::fuzz {
 
-/// A C++ program for remat's public API. Its main() prints what differs and returns 1, else 0.
+/// Returns a C++ program on remat's public API. Its main() prints differences and returns 1 if
+/// there are any, else 0.
 std::string to_cpp(const Program& program);
 
-/// The same for Python, in which cuts are where they are in C++.
+/// Returns a Python program like to_cpp(), with cuts at the same places as in C++.
 std::string to_python(const Program& program);
 
 }  // namespace remat::fuzz

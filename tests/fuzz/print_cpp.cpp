@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Random programs as C++.
+// Prints random programs as C++.
 #include <sstream>
 #include <string>
 #include <utility>
@@ -231,7 +231,7 @@ class CppPrinter final : public Printer {
            indented(body, 2) + "};\n";
   }
 
-  /// Gives the i-th argument a name.
+  /// Names the i-th argument.
   std::string argument(std::string& name, size_t i) {
     name = new_names(1)[0];
     return "const Tensor " + name + " = in[" + std::to_string(i) + "];\n";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Random programs as Python.
+// Prints random programs as Python.
 #include <sstream>
 #include <string>
 #include <utility>

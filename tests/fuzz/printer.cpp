@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What printing a random program has in common in all languages.
+// Code that the printers of all languages share.
 #include "fuzz/printer.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ bool is_letter(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
 }
 
-/// Calls `visit(word, is_name)` for each piece of `text`; members and words in quotes are no names.
+/// Calls `visit(word, is_name)` for each piece of `text`; members and quoted words are not names.
 template <class Visitor>
 void visit_words(std::string_view text, Visitor&& visit) {
   bool quoted = false;

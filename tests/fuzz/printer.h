@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What printing a random program has in common in all languages.
+// Code that the printers of all languages share.
 #pragma once
 
 #include <map>
@@ -15,7 +15,7 @@ namespace remat::fuzz {
 
 using Names = std::vector<std::string>;
 
-/// How a language writes the options of a region: whole, or up to the value.
+/// An option of a region in a language: the whole text, or the text before its value.
 struct OptionWords {
   std::string_view name;
   std::string_view uncompared;
@@ -28,12 +28,12 @@ struct OptionWords {
   std::string_view store;
 };
 
-/// ".to(device)" for the i-th of inputs or parameters of a program on CUDA.
+/// Returns ".to(device)" for the i-th input or parameter of a program on CUDA.
 std::string placed_text(const Program& program, size_t i);
 
 bool is_stream(ScopeChoices::Kind kind);
 
-/// Walks the steps of blocks. `names` are the variables that hold the values of a list.
+/// Prints the steps of blocks. `names` are the variables that hold a list of values.
 class Printer {
  public:
   explicit Printer(const Program& program) : program_(program), sizes_(tape_sizes(program)) {}
@@ -44,13 +44,13 @@ class Printer {
  protected:
   using Words = std::map<std::string, std::string, std::less<>>;
 
-  /// Lines for the steps; adds the variables that they make to `names`.
+  /// Returns lines for the steps, and adds the variables that they make to `names`.
   std::string steps(const Block& block, Names& names);
 
-  /// New variables.
+  /// Returns names of new variables.
   Names new_names(size_t count);
 
-  /// New variables, which are added to `names` too.
+  /// Returns names of new variables, and adds them to `names`.
   Names add_names(Names& names, size_t count);
 
   std::string next_region() { return std::to_string(regions_++); }
@@ -59,11 +59,11 @@ class Printer {
   const Program& program() const { return program_; }
   std::string placed(size_t i) const { return placed_text(program_, i); }
 
-  /// Of region `number`, as it runs.
+  /// Returns the options of the region that `step` opens. `number` is its number as it runs.
   Names options(const Step& step, const OptionWords& words, const std::string& number) const;
 
  private:
-  /// The name of a tensor's device.
+  /// Returns the expression for a tensor's device.
   virtual std::string device() const = 0;
   virtual std::string text_of(const Cuts& cuts) const = 0;
   virtual std::string text_of(const std::vector<OpRule>& rules) const = 0;
@@ -71,7 +71,7 @@ class Printer {
   virtual std::string call(const Step& step, Names& names) = 0;
   virtual std::string scope(const Step& step, Names& names) = 0;
 
-  /// `words`: what stands for a, b, w, buffer, r and s in the op's text.
+  /// Prints an op. `words` replace a, b, w, buffer, r and s in the op's text.
   virtual std::string op(const OpInfo& op, const Words& words, const Names& made) = 0;
 
   std::string step(const Step& step, Names& names);
@@ -86,20 +86,21 @@ class Printer {
 
 Names picked(const Names& names, const std::vector<size_t>& numbers);
 
-/// `text` with other words for some.
+/// Returns `text` with some words replaced.
 std::string with_words(std::string_view text,
                        const std::map<std::string, std::string, std::less<>>& words);
 
 /// True if `name` is a word of `text`.
 bool has_word(std::string_view text, std::string_view name);
 
-/// The text of those that `text` uses, and of those that these use, which are listed before them.
+/// Returns the text of all helpers that `text` uses, directly or not, in the order in which they
+/// are listed.
 std::string helpers_for(const std::string& text, std::string_view Helper::*language);
 
-/// "a, b"
+/// Joins the parts with commas: "a, b".
 std::string joined(const Names& parts);
 
-/// `text` with that many spaces before each line.
+/// Returns `text` with `spaces` spaces before each line.
 std::string indented(std::string_view text, size_t spaces);
 
 }  // namespace remat::fuzz

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What can be said of a program by looking at it.
+// Properties of a program that can be read off its steps.
 #include "fuzz/program.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ size_t result_count(const Step& step) {
 std::vector<size_t> block_inputs(const Step& step) {
   std::vector<size_t> inputs = step.call.arguments;
   inputs.insert(inputs.end(), step.call.captures.begin(), step.call.captures.end());
-  // What shrinking has made of a call has these too.
+  // A call keeps its arguments and captures when shrinking has turned it into another step.
   if (!inputs.empty()) return inputs;
   inputs.resize(step.block[0].inputs);
   std::iota(inputs.begin(), inputs.end(), size_t{0});

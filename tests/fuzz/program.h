@@ -21,11 +21,11 @@ namespace remat::fuzz {
 constexpr size_t kWeights = 3;
 constexpr size_t kBuffers = 1;  // without the bank
 
-/// Whose memory goes after the forward. Until backward: all that there is; else the buffers.
+/// Tensors whose memory is freed after the forward. Until backward: all; for good: only the
+/// buffers.
 enum class Freed { kNone, kUntilBackward, kForGood };
 
-/// Where the third of inputs and of parameters and the bank are, if the others are on a CUDA
-/// device.
+/// Place of the third input, the third parameter and the bank, if the others are on a CUDA device.
 enum class Placement { kOneDevice, kWithHost, kTwoDevices };
 
 struct Block;
@@ -41,19 +41,19 @@ struct OpRule {
   }
 };
 
-/// Of a step kRegion.
+/// Choices of a kRegion step.
 struct RegionChoices {
-  std::vector<size_t> arguments{};  // those of the values that are passed; others are captured
+  std::vector<size_t> arguments{};  // values that are passed; others are captured
   bool early_stop = true;
   bool compares = true;
-  bool hooks = false;  // saved_tensors_hooks
+  bool hooks = false;  // opens saved_tensors_hooks
   std::vector<OpRule> rules{};
   bool tape = false;           // replay = kAuto
-  std::vector<double> cuts{};  // of its tape, if one can be written: parts of its length
-  size_t group = 0;            // segments to a group, if there are so many; 0: none
+  std::vector<double> cuts{};  // cuts of its tape, if it has one, as fractions
+  size_t group = 0;            // segments in a group, if there are so many; 0: no groups
 };
 
-/// Of a step kCall.
+/// Choices of a kCall step.
 struct CallChoices {
   std::string name{};
   Policy policy = Policy::kSave;
@@ -63,17 +63,17 @@ struct CallChoices {
   std::vector<size_t> captures{};
 };
 
-/// Of a step kScope.
+/// Choices of a kScope step.
 struct ScopeChoices {
   enum class Kind {
     kNone,
     kAutocast,
     kHooks,
     kNames,
-    kDevice,        // the second one is the current one
-    kStream,        // another stream of the first device
-    kSecondStream,  // another stream of the second device
-    kLateStream,    // as kStream; the caller of the region around waits for it
+    kDevice,        // makes the second device the current one
+    kStream,        // makes another stream of the first device current
+    kSecondStream,  // makes another stream of the second device current
+    kLateStream,    // like kStream, but the caller of the region around waits for it
   };
   Kind kind = Kind::kNone;
   std::string name{};
@@ -90,7 +90,7 @@ struct Step {
   ScopeChoices scope{};
 };
 
-/// Takes a list of values and returns some of them.
+/// A function that takes a list of values and returns some of them.
 struct Block {
   size_t inputs;
   std::vector<Step> steps;
@@ -102,36 +102,36 @@ struct Program {
   Use use = Use::kBackward;
   Freed freed = Freed::kNone;
   Placement placement = Placement::kOneDevice;
-  bool one_thread = false;  // autograd's nodes all run on the thread that calls backward
-  uint64_t seed = 0;        // of its parameters, buffers and inputs
+  bool one_thread = false;  // all autograd nodes run on the thread that calls backward
+  uint64_t seed = 0;        // seed of its parameters, buffers and inputs
 };
 
-/// Its store is an engine, else one that copies at once.
+/// True if the program's store is an offload engine, false if it copies at once.
 inline bool moves_storages(const Program& program) {
   return program.seed % 2 == 1;
 }
 
-/// The program of that seed.
+/// Makes the program of that seed.
 Program make_program(uint64_t seed);
 
-/// A program with every op, and every kind of step, region and call.
+/// Returns a program with every op, and every kind of step, region and call.
 Program program_of_everything();
 
 /// True if gradients may come from more than one of autograd's threads, so that the order in which
 /// they are added up, and the bits of their sum, are not the same in each run.
 bool may_race(const Program& program);
 
-/// How many values the step adds.
+/// Returns the number of values that the step adds.
 size_t result_count(const Step& step);
 
-/// Which of the values around are the inputs of the step's block: a call's arguments and captures;
-/// all of them for a region or a scope.
+/// Returns which of the values around are the inputs of the step's block: a call's arguments and
+/// captures; all values for a region or a scope.
 std::vector<size_t> block_inputs(const Step& step);
 
-/// Which of the block's inputs it reads, writes or returns.
+/// Returns which of the block's inputs it reads, writes or returns.
 std::set<size_t> used_inputs(const Block& block);
 
-/// True if that is true of a step, at any depth.
+/// True if `is_such` is true of a step, at any depth.
 bool any_step(const Block& block, const std::function<bool(const Step&)>& is_such);
 
 }  // namespace remat::fuzz

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What remat refuses by design, by the type and the words of its errors, and the row of
-// docs/reference/limits.md that says so.
+// The errors by which remat refuses programs by design: type and words of each, and its row of
+// docs/reference/limits.md.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -44,7 +44,7 @@ bool is_of_library(const Step& step) {
   return words == Words::kLibrary || words == Words::kUnseenWrites;
 }
 
-/// What a program must have in it.
+/// True if a program's body has the construct that causes the refusal.
 using Part = bool (*)(const Block& body);
 
 bool library(const Block& body) {
@@ -83,7 +83,7 @@ bool write_and_backward(const Block& body) {
   return any_step(body, &writes) && backward(body);
 }
 
-/// In a region in a region.
+/// A write and a backward inside a region that is inside a region.
 bool nested_write_and_backward(const Block& body) {
   return any_step(body, [](const Step& step) {
     return is_region(step) && any_step(step.block[0], [](const Step& inner) {
@@ -131,7 +131,7 @@ bool write_and_function(const Block& body) {
          });
 }
 
-/// Without gradients a region is plain code.
+/// A region without gradients is plain code.
 bool writes_plainly(const Block& body, bool no_grad) {
   return std::any_of(body.steps.begin(), body.steps.end(), [&](const Step& step) {
     if (is_region(step) && !no_grad) return false;
@@ -144,12 +144,12 @@ bool writes_plainly(const Block& body, bool no_grad) {
   });
 }
 
-/// Code round all regions writes a buffer.
+/// Code outside all regions writes a buffer.
 bool plain_write(const Block& body) {
   return writes_plainly(body, /*no_grad=*/false);
 }
 
-/// A backward in a named call of a region in a region.
+/// A backward in a named call of a region inside a region.
 bool backward_in_nested_call(const Block& body) {
   const auto in_call = [](const Step& step) {
     return step.op == Op::kCall && backward(step.block[0]);
@@ -175,14 +175,15 @@ bool nested_tape_and_hooks(const Block& body) {
   return nested_tape(body) && any_step(body, &has_hooks);
 }
 
-/// A message of that type, in which a clause begins with the words, of a program that has the part.
+/// Matches an error of that type with a clause that begins with `words`, raised by a program that
+/// has `part`.
 struct Refusal {
-  const char* rows;  // of docs/reference/limits.md
+  const char* rows;  // rows of docs/reference/limits.md
   Type type;
-  std::string_view words;  // as one place of remat's source has them
+  std::string_view words;  // as written at one place in remat's source
   Part part;
-  std::string_view several{};  // more than one place has them: what else the message has
-  Freed freed = Freed::kNone;  // what the program must do with its buffers
+  std::string_view several{};  // further words, if several places in the source have `words`
+  Freed freed = Freed::kNone;  // how the program must free its buffers
 
   bool fits(const Outcome::Error& error, const Program& program) const {
     const std::string& message = error.message;

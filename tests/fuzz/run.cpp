@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Running programs and their backward, plain and checkpointed.
+// Runs programs and their backward, plain and checkpointed.
 #include "fuzz/run.h"
 
 #include <c10/core/AutogradState.h>
@@ -43,7 +43,7 @@ namespace {
 
 using at::Tensor;
 
-/// Whether autograd has threads of its own, while alive.
+/// While alive, sets whether autograd uses its own threads.
 class Multithreading {
  public:
   explicit Multithreading(bool enabled) : was_(state().get_multithreading_enabled()) {
@@ -62,11 +62,11 @@ class Multithreading {
 constexpr size_t kErrorWords = 60;
 constexpr size_t kSummaryLength = 90;
 
-/// Forward and use; what they leave behind but for the machine's state.
+/// Runs the forward and the use, and collects all their results except the machine's state.
 void run_checked(const Program& program, Machine& machine, Tensors& results) {
   const Tensors inputs = machine.make_inputs();
   const auto forward = [&](const Tensors& arguments) {
-    const Silence silence;  // one is needed on each thread
+    const Silence silence;  // each thread needs its own
     const Tensors outputs = machine.forward(arguments);
     copy_to(results, outputs);
     return loss_of(outputs);
@@ -101,13 +101,13 @@ std::string first_words(const Outcome& outcome) {
 }
 
 bool same(const Outcome& a, const Outcome& b) {
-  // Where both raise, only how far the forward got is comparable: a replay may raise before an op
-  // that plain has run.
+  // Where both raise, only the progress of the forward can be compared: a replay may raise before
+  // an op that the plain run has run.
   if (a.error || b.error) return a.error && b.error && first_words(a) == first_words(b);
   return difference(a.tensors, b.tensors).empty();
 }
 
-/// The error's first words, without numbers and names of ops.
+/// Returns the error's first words, without numbers and names of ops.
 std::string summary(const Outcome& outcome) {
   if (!outcome.error) return "ran";
   static const std::regex kDetails("[0-9]|aten::[A-Za-z_.]*");
@@ -130,8 +130,7 @@ TapeSizes tape_sizes(const Program& program) {
   Machine machine(program, Mode::kRehearsal, sizes);
   try {
     machine.forward(machine.make_inputs());
-  } catch (const c10::Error&) {  // as the run itself will
-    finish_backwards();
+  } catch (const c10::Error&) {  // the run itself will raise it too
   }
   return sizes;
 }
@@ -151,7 +150,7 @@ Outcome run(const Program& program, Mode mode) {
     finish_backwards();  // the machine takes the graph apart
   }
   if (program.freed != Freed::kForGood) copy_to(outcome.tensors, machine.buffers());
-  outcome.tensors.push_back(at::rand({2}));  // the stream goes on as if nothing had happened
+  outcome.tensors.push_back(at::rand({2}));  // compares the random stream
   if (on_cuda()) {
     for (const at::Device device : {main_device(), second_device()})
       outcome.tensors.push_back(at::rand({2}, device));
@@ -170,8 +169,8 @@ void compare_all(Block& block) {
   }
 }
 
-/// Where a region does not compare, what it would refuse gives other errors or values: limits.md,
-/// S17.
+/// A region that does not compare raises other errors, or gives other values, where it would
+/// otherwise refuse: limits.md, S17.
 const char* refusal_if_compared(const Program& program) {
   if (!any_step(program.body, [](const Step& step) { return !step.region.compares; }))
     return nullptr;
@@ -188,24 +187,16 @@ namespace {
 constexpr const char* kRaces =
     "plain code adds gradients up in the order in which threads make them";
 
-/// True if gradients may be added in another order with than without remat: limits.md, S49.
-bool adds_otherwise(const Program& program) {
-  const auto takes = [](const Step& step) { return step.op == Op::kInnerGrad; };
-  const auto takes_inside = [&](const Step& step) {
-    return step.op == Op::kRegion && any_step(step.block[0], takes);
-  };
-  return may_race(program) || any_step(program.body, takes_inside);
-}
-
-/// True if both run alike where autograd has no threads for devices, so that gradients are added in
-/// one order.
+/// True if both runs agree when autograd has no device threads, so that gradients are added in one
+/// order.
 bool is_same_on_one_thread(Program program, Mode mode) {
   if (program.one_thread) return false;
   program.one_thread = true;
   return same(run(program, Mode::kPlain), run(program, mode));
 }
 
-/// The reason why plain code differs from itself, if that is why the runs differ; else "".
+/// Returns the reason why plain runs differ among themselves, if that explains why the runs differ;
+/// else "".
 std::string unsure_of(const Program& program, const Outcome& plain, const Outcome& ours,
                       Mode mode) {
   constexpr int kRuns = 4;
@@ -222,10 +213,10 @@ std::string unsure_of(const Program& program, const Outcome& plain, const Outcom
       if (may_race(program) && same(want, have)) return kRaces;
     }
   }
-  // Threads of two devices may be as fast in each run of one kind, and come in another order in
-  // those of the other; on a busy machine each run may have an order of its own.
-  if (adds_otherwise(program) && is_same_on_one_thread(program, mode)) return kRaces;
   if (races) return "plain code gives something else in each run";
+  // Threads of two devices may finish in one order in all plain runs, and in another order in all
+  // runs with remat.
+  if (may_race(program) && is_same_on_one_thread(program, mode)) return kRaces;
   set_eager_order();
   const bool depends = !same(plain, run(program, Mode::kPlain));
   set_random_order(program.seed);

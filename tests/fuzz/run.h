@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Running programs and their backward, plain and checkpointed.
+// Runs programs and their backward, plain and checkpointed.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace remat::fuzz {
 
-/// What a run of a program leaves behind; or the error that it raised.
+/// Results of a run of a program, or the error that it raised.
 struct Outcome {
   struct Error {
     enum class Type : uint8_t {
-      kError,     // c10::Error, and what is none of the others
+      kError,     // c10::Error, and any error of another type
       kRefused,   // c10::NotImplementedError
       kMismatch,  // ReplayMismatch
     };
@@ -31,32 +31,32 @@ struct Outcome {
 /// Runs the program, and its backward as Program::use says.
 Outcome run(const Program& program, Mode mode);
 
-/// Of all outputs.
+/// Returns a loss of all outputs.
 at::Tensor loss_of(const Tensors& outputs);
 
-/// Adds clones.
+/// Appends clones of `tensors`.
 void copy_to(Tensors& results, const Tensors& tensors);
 
-/// What differs first, in words. Empty if nothing does.
+/// Describes the first difference; empty if there is none.
 std::string difference(const Tensors& a, const Tensors& b);
 
-/// What can be cut, found by a forward.
+/// Finds the tapes that can be cut, and their lengths, by a forward.
 TapeSizes tape_sizes(const Program& program);
 
-/// What remat does otherwise than plain code, in words without numbers. Empty if it does the same,
-/// or if it refuses the program by a rule that is documented.
+/// Difference between remat and plain code, in words without numbers. Empty if there is none, or if
+/// remat refuses the program by a documented rule.
 struct Verdict {
   std::string failure{};
-  std::string message{};  // of remat's error, or what differs
-  bool raised = false;    // in plain too
+  std::string message{};  // text of remat's error, or the difference
+  bool raised = false;    // the plain run raised too
   const char* refusal = nullptr;
-  const char* note = nullptr;  // what a check within a budget has come to
+  const char* note = nullptr;  // outcome of a check within a budget
 };
 
 Verdict check(const Program& program, Mode mode = Mode::kCheckpointed);
 
-/// The rows of docs/reference/limits.md by which remat refuses the program with that error; null
-/// for none.
+/// Returns the rows of docs/reference/limits.md by which remat refuses the program with that error; null if
+/// there are none.
 const char* refusal_of(const Outcome::Error& error, const Program& program);
 
 }  // namespace remat::fuzz

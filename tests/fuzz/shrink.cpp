@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Making failing programs smaller.
+// Makes failing programs smaller.
 #include "fuzz/shrink.h"
 
 #include <algorithm>
@@ -33,7 +33,7 @@ class Shrinker {
     for (Step& step : block.steps) simplify(step);
   }
 
-  /// In the step's place, the value that it was made of, or a copy of it; no number changes.
+  /// Replaces the step by its operand or a copy of it, so that values keep their numbers.
   void remove(Block& block, size_t i) {
     const Step step = block.steps[i];
     if (step.op == Op::kSame) return;
@@ -53,7 +53,8 @@ class Shrinker {
     }
   }
 
-  /// The body's results are what is looked at; those of other blocks are numbered outside of it.
+  /// Drops results of the body only, which are compared; results of other blocks are numbered
+  /// outside them.
   void drop_result(Block& block, size_t i) {
     const std::vector<size_t> before = block.results;
     if (block.results.size() < 2) return;
@@ -99,7 +100,7 @@ class Shrinker {
     if (call.policy == Policy::kOffload) set(call.policy, Policy::kSave);
   }
 
-  /// All of them, then one after the other.
+  /// Tries to drop all elements, then one after the other.
   template <class T>
   void drop_each(std::vector<T>& list) {
     set(list, {});

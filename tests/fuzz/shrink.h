@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Making failing programs smaller.
+// Makes failing programs smaller.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace remat::fuzz {
 
-/// A program for which `fails` is true, as it is for `program`, with steps left out.
+/// Leaves out steps of `program` while `fails` stays true, as it is for `program`.
 Program shrink(const Program& program, const std::function<bool(const Program&)>& fails);
 
 }  // namespace remat::fuzz

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The uses of a graph. In their texts stand loss, wanted, results, again and fresh.
+// The uses of a graph. In their texts, loss, wanted, results, again and fresh stand for variables.
 #include "fuzz/uses.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 using at::Tensor;
 using torch::autograd::grad;
 
-// The code is run, and printed, as it stands here.
+// Both compiles the code and keeps its text for printed programs.
 #define REMAT_FUZZ_USE(use, python, ...)                     \
   UseInfo {                                                  \
     Use::use, #__VA_ARGS__, python, [](const Graph& graph) { \
@@ -59,7 +59,7 @@ const std::array kUses = {
                      if (gradient.defined()) penalty = penalty + gradient.square().sum().to(loss.device());
                    }
                    penalty.backward()),
-    // Autograd notices the write, or what follows does not depend on it.
+    // Either autograd notices the write, or the results do not depend on it.
     REMAT_FUZZ_USE(kWriteBetween,
                    "scale = torch.ones((), device=loss.device, requires_grad=True)\n"
                    "first = [g for g in grad(loss, wanted, scale, create_graph=True, allow_unused=True) if g is not None]\n"

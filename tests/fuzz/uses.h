@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// How the graph of a random program is used once its forward has run: code that runs, and its text.
+// Ways to use the graph of a random program after its forward: code and its source text.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +21,7 @@ enum class Use {
   kPartialTwice,
   kInputs,
   kDoubleBackward,
-  kWriteBetween,  // the two backwards
+  kWriteBetween,  // writes between the two backwards
   kTwoInFlight,
   kTwoSteps,
   kForwardThread,   // the forward on another thread
@@ -30,14 +30,14 @@ enum class Use {
   kCount,
 };
 
-/// What a use works on.
+/// Arguments of a use.
 struct Graph {
   const at::Tensor& loss;
-  const Tensors& wanted;  // leaves
+  const Tensors& wanted;  // leaves whose gradients are wanted
   const Tensors& inputs;
-  Tensors& results;                          // to be compared
-  const std::function<at::Tensor()>& again;  // another forward, on the same inputs: its loss
-  const std::function<at::Tensor()>& fresh;  // the same on inputs of its own
+  Tensors& results;                          // tensors to compare
+  const std::function<at::Tensor()>& again;  // loss of another forward on the same inputs
+  const std::function<at::Tensor()>& fresh;  // loss of another forward on new inputs
 };
 
 struct UseInfo {

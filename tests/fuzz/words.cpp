@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Sets of words that random programs may do without.
+// Sets of ops that random programs may leave out.
 #include "fuzz/words.h"
 
 #include <array>
@@ -94,12 +94,13 @@ bool is_rare(Op op) {
 }
 
 bool runs_on_cuda(Op op) {
-  // A write that neither its op nor a version shows is noticed on the CPU alone: limits.md, S16.
+  // A write that neither its op's schema nor a version shows is noticed on the CPU alone:
+  // limits.md, S16.
   if (words_of(op) == Words::kUnseenWrites) return false;
   switch (op) {
-    case Op::kLstmCell:    // a fused kernel, which is compiled for CUDA alone
+    case Op::kLstmCell:    // a fused kernel that is compiled for CUDA alone
     case Op::kLogSigmoid:  // the CPU's kernel returns another buffer
-    // LibTorch compiles these kernels of complex numbers when they are first called.
+    // LibTorch compiles the complex kernels of these ops when they are first called.
     case Op::kComplexPad:
     case Op::kComplexLerp:
       return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Sets of words that random programs may do without.
+// Sets of ops that random programs may leave out.
 #pragma once
 
 #include "fuzz/ops.h"
@@ -10,27 +10,27 @@ namespace remat::fuzz {
 enum class Words {
   kAlways,
   kComplex,
-  kLibrary,       // ops that write what their schema does not mark
-  kUnseenWrites,  // the same by a pointer, so that no version tells
-  kWriteSaved,    // ops that write what they save
+  kLibrary,       // ops that write arguments that their schema does not mark
+  kUnseenWrites,  // ops that write such arguments through a pointer, so that no version changes
+  kWriteSaved,    // ops that write a tensor that they save
   kBank,          // a buffer that is read and written in parts
   kFreedStorages,
-  kLaterWrites,       // of buffers that an inner or another region has read
-  kWritingBackwards,  // of custom functions, of what they have saved
+  kLaterWrites,       // writes to buffers that an inner or another region has read
+  kWritingBackwards,  // backwards of custom functions that write their saved tensors
   kDevices,           // on CUDA: other devices, the host, streams
   kCount,
 };
 
-/// The set of which the op is one.
+/// Returns the set to which the op belongs.
 Words words_of(Op op);
 
-/// True of ops that regions refuse: a program in fifty says enough.
+/// True for ops that regions refuse: one program in fifty is enough.
 bool is_rare(Op op);
 
-/// False for ops whose kernels for CUDA have nothing on the host that computes them.
+/// False for ops whose CUDA kernels have no computation on the host.
 bool runs_on_cuda(Op op);
 
-/// REMAT_FUZZ_WORDS is "all", "none", or their names with commas.
+/// True if REMAT_FUZZ_WORDS, which is "all", "none" or names separated by commas, has these.
 bool has_words(Words words);
 
 }  // namespace remat::fuzz

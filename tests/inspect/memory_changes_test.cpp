@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a report says would go, against what is there once it is changed.
+// Bytes that a report says would be freed by a change, against the bytes after the change.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace remat {
 namespace {
 
-constexpr size_t kSquareBytes = 4 * 8 * 8;  // of a float32 [8, 8]
+constexpr size_t kSquareBytes = 4 * 8 * 8;  // bytes of a float32 [8, 8]
 
 const std::string kDevice = default_device().is_cpu() ? "cpu" : "cuda:0";
 
@@ -28,12 +28,12 @@ at::Tensor saved_exp(const at::Tensor& x, const std::string& name, Policy policy
   return native_op([](const at::Tensor& t) { return t.exp(); }, name, policy)(x);
 }
 
-/// Its result is read, but not saved by autograd.
+/// A call whose result is read, but not saved by autograd.
 at::Tensor saved_sum(const at::Tensor& x, const std::string& name, Policy policy = Policy::kSave) {
   return native_op([](const at::Tensor& t) { return t + t; }, name, policy)(x);
 }
 
-/// The change with `words` in its reason.
+/// Returns the change with `words` in its reason.
 const MemoryChange& change_of(const MemoryReport& report, const std::string& words) {
   const auto found = std::find_if(
       report.changes.begin(), report.changes.end(),
@@ -49,7 +49,7 @@ bool has_change(const MemoryReport& report, const std::string& words) {
   });
 }
 
-/// What a model of three rules and two matrix products keeps.
+/// Returns the bytes that a model of three rules and two matrix products keeps.
 size_t bytes_by(PolicyTable table) {
   const at::Tensor w = torch::rand({8, 8}).requires_grad_();
   const at::Tensor y = checkpoint({.policy = make_policy(std::move(table))})(
@@ -92,7 +92,7 @@ TEST_CASE("Rules by tags, for calls and of presets are found", "[inspect][memory
                    "rule call 'a' -> SAVE (code)"));
   const MemoryReport by_call = report_of(PolicyTable().call("aten::tanh#0", Policy::kSave));
   CHECK(has_change(by_call, "rule call 'aten::tanh#0' -> SAVE (code)"));
-  // A rule that says otherwise is not why.
+  // A rule with another policy is not the reason.
   CHECK(has_change(report_of(PolicyTable().call("b*", Policy::kSave)), "SAVE of call 'a'"));
 }
 
@@ -101,7 +101,7 @@ TEST_CASE("Of a policy's function the op is named", "[inspect][memory_changes]")
     if (query.op.info().name() != "aten::tanh") return std::nullopt;
     return Policy::kSave;
   };
-  PolicyTable table;  // which is asked after the function
+  PolicyTable table;  // this table is asked after the function
   table.op("aten::tanh", Policy::kSave);
   const at::Tensor y = checkpoint({.policy = make_policy(std::move(table), save_tanh)})(
       [&](const at::Tensor& x) { return x.tanh().cos(); })(square());
@@ -118,7 +118,7 @@ TEST_CASE("A reader and the call that it reads are both named", "[inspect][memor
   CHECK(call.bytes == kSquareBytes);
   CHECK(reader.bytes == kSquareBytes);
   CHECK(reader.change == "run it in that call, or in one of its own");
-  // One stands in for the other.
+  // Either change stands in for the other.
   CHECK(std::max(call.bytes_so_far, reader.bytes_so_far) == 2 * kSquareBytes);
 }
 
@@ -139,7 +139,7 @@ TEST_CASE("Calls and regions that differ by a number are one line", "[inspect][m
 
 TEST_CASE("What two choices hold goes with both", "[inspect][memory_changes]") {
   const at::Tensor y = checkpoint()([](const at::Tensor& x) {
-    const at::Tensor a = saved_exp(x.cos(), "a");  // autograd saves it, in the call
+    const at::Tensor a = saved_exp(x.cos(), "a");  // autograd saves it in the call
     return saved_exp(a, "first") * saved_exp(a, "second");
   })(square());
   const MemoryReport report = memory_report();
@@ -148,7 +148,7 @@ TEST_CASE("What two choices hold goes with both", "[inspect][memory_changes]") {
     CHECK(change.bytes_so_far >= std::max(last, change.bytes));
     last = change.bytes_so_far;
   }
-  CHECK(last == report.bytes);  // all of it is somebody's choice
+  CHECK(last == report.bytes);  // a choice accounts for every byte
 }
 
 TEST_CASE("What a call saves of another call's result is that one's choice",
@@ -172,14 +172,14 @@ TEST_CASE("What a call saves of another call's result is that one's choice",
 
 TEST_CASE("Storages that others hold do not count", "[inspect][memory_changes]") {
   const at::Tensor x = square();
-  // The first region's argument is the second one's, too.
+  // The first region's argument is also the second region's argument.
   const at::Tensor y = checkpoint()([](const at::Tensor& h) { return h.sin().exp(); })(x);
   const at::Tensor z = checkpoint()([&](const at::Tensor& h) {
     return native_op([&](const at::Tensor& t) { return t * x; }, "reads", Policy::kSave)(h.sin());
   })(x);
   const MemoryReport report = memory_report();
   INFO(report.str());
-  // What the call keeps is the argument.
+  // The call keeps the argument itself.
   CHECK(change_of(report, "SAVE of call 'reads'").bytes == 0);
   CHECK(report.changes.back().bytes_so_far == kSquareBytes);
 }

@@ -26,7 +26,7 @@ at::Tensor kibibytes(int64_t count) {
   return at::empty({count * kKiB}, at::kByte);
 }
 
-// What an allocator of that device does.
+// Reports memory as an allocator of that device does.
 void report_allocation(void* address, int64_t bytes, c10::Device device) {
   c10::reportMemoryUsageToProfiler(address, bytes, /*total_allocated=*/0, /*total_reserved=*/0,
                                    device);
@@ -37,7 +37,8 @@ void on_new_thread(Fn fn) {
   std::thread(std::move(fn)).join();
 }
 
-// Backward that opens another backward, `depth` deep. Autograd moves to threads of its own at 60.
+// Opens a backward inside a backward, `depth` deep. From 60 levels on, autograd uses its own
+// threads.
 struct BackwardInBackward : torch::autograd::Function<BackwardInBackward> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x,
                             int64_t depth) {
@@ -89,7 +90,7 @@ TEST_CASE("A meter counts the bytes of live tensors exactly", "[inspect][meter]"
   CHECK(meter.current_bytes(default_device()) == bytes_of_floats);
 
   const at::Tensor view =
-      million_floats.slice(0, 10, 20);  // No memory of its own, but it keeps all of its base.
+      million_floats.slice(0, 10, 20);  // Has no memory of its own, but keeps its whole base alive.
   million_floats.reset();
   CHECK(meter.current_bytes(default_device()) == bytes_of_floats);
 
@@ -151,8 +152,8 @@ TEST_CASE("A block older than the meter is not its own", "[inspect][meter]") {
 }
 
 TEST_CASE("Addresses that an earlier meter saw do not disturb a later one", "[inspect][meter]") {
-  // 1. metered, freed unmetered; 2. the address handed out again unmetered; 3. freed under a second
-  // meter, which c10 tells of the size in step 1.
+  // 1. metered, freed unmetered; 2. the address is reused unmetered; 3. freed under a second meter,
+  // to which c10 reports the size of step 1.
   at::Tensor first;
   {
     const MemoryMeter meter;
@@ -239,7 +240,7 @@ TEST_CASE("A meter destroyed out of turn stops counting and harms nobody", "[ins
   const at::Tensor one = kibibytes(1);
   CHECK(second->current_bytes(default_device()) == 1 * kKiB);
   second.reset();
-  CHECK_FALSE(c10::memoryProfilingEnabled());  // Both places on the thread are given up.
+  CHECK_FALSE(c10::memoryProfilingEnabled());  // Both positions on the thread are free again.
 }
 
 TEST_CASE("A meter destroyed on a foreign thread is given up with the next meter",
@@ -292,7 +293,7 @@ TEST_CASE("A meter that was stopped tells what it had counted", "[inspect][meter
 }
 
 TEST_CASE("A meter under a running torch profiler is refused", "[inspect][meter]") {
-  // Unrefused, the profiler's callbacks would read the meter's state as their own.
+  // If this were allowed, the profiler's callbacks would read the meter's state as their own.
   const TorchProfiler profiler;
   CHECK_THROWS_WITH(MemoryMeter(),
                     ContainsSubstring("[MemoryMeter] construction: expected no torch profiler on "

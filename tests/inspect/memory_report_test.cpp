@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The report against what is known to be held.
+// The memory report against the tensors that are known to be held.
 #include <torch/torch.h>
 
 #include <functional>
@@ -14,13 +14,13 @@
 namespace remat {
 namespace {
 
-constexpr size_t kBytes = 4 * 8 * 8;  // of a float32 [8, 8]
+constexpr size_t kBytes = 4 * 8 * 8;  // bytes of a float32 [8, 8]
 
 at::Tensor input() {
   return torch::rand({8, 8}).requires_grad_().sin();
 }
 
-/// exp(x) * 2, which saves two tensors and names them.
+/// Returns exp(x) * 2; saves two tensors and names them.
 struct NamedSaves : torch::autograd::Function<NamedSaves> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x) {
     auto handle = get_handle(ctx, "inner", Policy::kSave);
@@ -50,7 +50,8 @@ TEST_CASE("The report names what a region holds and why", "[inspect][memory_repo
     return a.sin() + (b + 1).exp();
   })(input());
   const MemoryReport report = memory_report();
-  // The argument, exp's result (saved and read: one storage), and b, read by the bare add.
+  // Kept are the argument, exp's result (saved and read: one storage), and b, which the bare add
+  // reads.
   CHECK(report.bytes == 3 * kBytes);
   CHECK(report.implicit_bytes == 1 * kBytes);
   REQUIRE(report.regions.size() == 1);
@@ -95,7 +96,7 @@ TEST_CASE("Names of saved tensors follow the tensor into the SAVE call around",
   })(input());
   const std::string text = memory_report().str();
   INFO(text);
-  CHECK_THAT(text, ContainsSubstring("a: saved.0"));  // what exp saves
+  CHECK_THAT(text, ContainsSubstring("a: saved.0"));  // saved by exp
   CHECK_THAT(text, ContainsSubstring("a: twice"));
   CHECK_THAT(text, ContainsSubstring("a: power"));
 }
@@ -157,8 +158,8 @@ TEST_CASE("What hooks or a store hold is not billed", "[inspect][memory_report]"
   })(input());
   const MemoryReport report = memory_report();
   INFO(report.str());
-  // Nothing is to be replayed, so that the argument is not held; the result is the caller's, and
-  // what was saved of it is a copy in the store.
+  // Nothing is left to replay, so the argument is not held; the caller owns the result, and its
+  // saved tensor is a copy in the store.
   CHECK(report.regions.size() == 1);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The recording of a piece of program.
+// Records a piece of a program.
 #pragma once
 
 #include <unistd.h>
@@ -15,7 +15,7 @@
 
 namespace remat::test {
 
-/// Of what `run(recorder)` does.
+/// Returns the recording of `run(recorder)`.
 template <class Run>
 Recording recording_of(Run&& run, const RecorderOptions& options = {}) {
   const auto path =

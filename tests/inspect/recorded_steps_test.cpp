@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Of a recorded step: each byte at the peak has its op, each replayed op its op of the forward.
+// Recorded steps: each byte at the peak has its op, and each replayed op has its op of the forward.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -89,7 +89,7 @@ void run(const Step& step) {
   checkpoint(step.options)(step.function)(x.sin()).sum().backward();
 }
 
-/// Ops of replays are inside of these, and no others are.
+/// Checks that the ops inside replays, and no others, have the phase of a replay.
 void check_phases(const Recording& recording) {
   for (const auto& op : recording.ops) {
     const bool in_replay =
@@ -115,7 +115,7 @@ void check_links(const Recording& recording) {
     CHECK(forward.name == op.name);
     CHECK(forward.call == 0);
     CHECK(!op.threw);
-    if (op.results.empty()) continue;  // the replay stopped in it
+    if (op.results.empty()) continue;  // the replay stopped in this op
     REQUIRE(forward.results.size() == op.results.size());
     for (size_t r = 0; r < op.results.size(); ++r)
       CHECK(recording.layouts[forward.results[r].layout].sizes ==
@@ -124,7 +124,7 @@ void check_links(const Recording& recording) {
   CHECK(replayed > 0);
 }
 
-/// Of what is alive at the peak.
+/// Checks the blocks that are alive at the peak.
 void check_peak(const Recording& recording, int64_t metered) {
   const std::vector<MemoryBlock> blocks = memory_blocks(recording);
   const std::vector<AliveByKind> alive = alive_by_kind(recording, blocks);
@@ -145,7 +145,7 @@ void check_peak(const Recording& recording, int64_t metered) {
 
 TEST_CASE("Bytes at the peak have their ops and lines, replayed ops theirs of the forward",
           "[inspect][recorder]") {
-  weight();  // not in a region
+  weight();  // outside regions
   for (const Step& step : steps()) {
     INFO(step.name);
     run(step);  // tapes are compared by hashes the first time
@@ -209,10 +209,10 @@ TEST_CASE("Ops that a replay leaves out are told from those that it runs", "[ins
   const RecordingSummary saved = summary_by(PolicyTable().op("aten::mm", Policy::kSave));
   CHECK(plain.left_out == 0);
   CHECK(saved.left_out == 2);
-  // The second product is inside of matmul, which the replay runs to see what it calls.
+  // The second product is inside matmul, which the replay runs to see which ops it calls.
   CHECK(saved.regions.at(0).replay.ops == plain.regions.at(0).replay.ops - 1);
   CHECK(saved.regions.at(0).forward.ops == plain.regions.at(0).forward.ops);
-  // Its result is kept since the replay's addition reads it.
+  // The result of the product is kept, since the replay's addition reads it.
   REQUIRE(!saved.regions.at(0).kept.empty());
   const auto& kept = saved.regions.at(0).kept;
   const auto of_mm = std::find_if(kept.begin(), kept.end(), [](const KeptTotals& totals) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a recorder writes is what the program did.
+// A recorder writes the events of the program.
 #include <torch/torch.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ namespace {
 
 using test::recording_of;
 
-/// The ops of a phase that no op has called, by name.
+/// Returns the names of a phase's ops that no other op has called.
 std::vector<std::string> ops_of(const Recording& recording, OpPhase phase) {
   std::vector<std::string> names;
   for (const auto& op : recording.ops) {
@@ -66,7 +66,7 @@ TEST_CASE("A recording has the ops of forward, replay and backward", "[inspect][
     });
     CHECK(ops_of(recording, OpPhase::kForward) == kChain);
     std::vector<std::string> replay_ops = ops_of(recording, OpPhase::kReplay);
-    // Some of a result on a device is copied to the host and compared.
+    // A part of a result on a device is copied to the host to be compared.
     if (default_device().is_cuda()) std::erase(replay_ops, "aten::_to_copy");
     CHECK(replay_ops == kChain);
     CHECK(count(ops_of(recording, OpPhase::kOutside), "aten::sum") == 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What regions and graphs hold, by storage.
+// Tensors that regions and graphs hold, by storage.
 #include <torch/torch.h>
 
 #include <functional>
@@ -17,7 +17,7 @@
 namespace remat {
 namespace {
 
-constexpr size_t kTensorBytes = 4 * 8 * 8;  // of a float32 [8, 8]
+constexpr size_t kTensorBytes = 4 * 8 * 8;  // bytes of a float32 [8, 8]
 
 at::Tensor reported_input() {
   return torch::rand({8, 8}).requires_grad_();
@@ -25,7 +25,7 @@ at::Tensor reported_input() {
 
 using Make = std::function<std::vector<std::pair<std::string, at::Tensor>>(const at::Tensor&)>;
 
-/// 2x; saves what the thread's `make` returns.
+/// Returns 2x; saves the tensors that the thread's `make` returns.
 struct Saves : torch::autograd::Function<Saves> {
   static thread_local Make make;
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x) {
@@ -41,7 +41,7 @@ struct Saves : torch::autograd::Function<Saves> {
 
 thread_local Make Saves::make;
 
-/// The report at the end of a region that makes one call of Saves.
+/// Returns the report at the end of a region that makes one call of Saves.
 RegionSaves saves_of(Make make) {
   Saves::make = std::move(make);
   std::optional<RegionSaves> found;
@@ -89,7 +89,7 @@ TEST_CASE("Names of one tensor share a line, other views have their own",
 
 TEST_CASE("A storage held by parts of it says how much of it they use",
           "[inspect][saved_tensors_report]") {
-  // Rows 0 to 3 and 2 to 5 of 8 are 6 of 8; a column of 8 rows is 8 runs of 4 B.
+  // Rows 0 to 3 and 2 to 5 of 8 cover 6 of 8 rows; a column of 8 rows is 8 runs of 4 B.
   const RegionSaves rows = saves_of([](const at::Tensor& x) {
     const at::Tensor power = x.exp();
     return std::vector<std::pair<std::string, at::Tensor>>{{"q", power.narrow(0, 0, 4)},
@@ -140,13 +140,13 @@ TEST_CASE("A graph is walked by what the caller can see of its nodes",
   const at::Tensor saved = torch::ones({3});
   const at::Tensor weight = torch::ones({5}).requires_grad_();
   size_t nodes = 0;
-  // Each node is asked once: add, two times the region's output, and what is behind.
+  // Each node is visited once: the add, twice the region's output, and the nodes behind it.
   const VisitSaved visit = [&](const GraphNode& /*node*/,
                                const std::function<void(const at::Tensor&)>& found) {
     ++nodes;
     found(saved);
     found(weight.view({5, 1}));
-    found(y.detach());  // the region's
+    found(y.detach());  // the region's output
   };
   const SavedTensorsReport report = saved_tensors_report({{y + y}}, visit);
   CHECK(nodes == 4);  // AddBackward0, ExpBackward0, SinBackward0, AccumulateGrad
@@ -172,8 +172,8 @@ TEST_CASE("Words on a tensor are found outside of the region that is open",
   })(reported_input());
   CHECK_THAT(text, ContainsSubstring(
                        on_default_device("saved.0 (output 0)  [8, 8]  float32 on cpu  detached")));
-  // The sum is no op of the region, which would keep what it reads for the replay: a row "output
-  // 0".
+  // The sum is not an op of the region; in the region its operand would be kept for the replay, in
+  // a row "output 0".
   CHECK(outputs.size() == 2);
   CHECK_THAT(saved_tensors_report().str(), !ContainsSubstring("B  output 0"));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Lines of C++ in recordings. Compiled with debug information where libbacktrace is there to read
+// Lines of C++ in recordings. Compiled with debug information if libbacktrace is there to read
 // it.
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/ones.h>
@@ -21,7 +21,7 @@ inline at::Tensor inlined(const at::Tensor& x) {
   return at::gelu(x.add(at::ones({8})), "tanh");
 }
 
-/// By std::function, as a program may call its own.
+/// Calls exp through std::function, as a program may call its own functions.
 at::Tensor called(const at::Tensor& x) {
   const std::function<at::Tensor(const at::Tensor&)> exp = [](const at::Tensor& y) {
     return y.exp();
@@ -31,7 +31,7 @@ at::Tensor called(const at::Tensor& x) {
 
 constexpr int kLineOfExp = kLineOfOnes + 6;
 
-/// The lines of ops that no op has called, by their names.
+/// Returns the lines of ops that no other op has called, by name.
 std::map<std::string, std::string> lines_of(const Recording& recording) {
   std::map<std::string, std::string> lines;
   for (const auto& op : recording.ops) {
@@ -54,7 +54,7 @@ TEST_CASE("An op of C++ has the line of the program that calls it", "[inspect][r
   };
   is_at("aten::ones", kLineOfOnes, "inlined");
   is_at("aten::gelu", kLineOfOnes, "inlined");
-  is_at("aten::exp", kLineOfExp, "operator()");  // of the lambda
+  is_at("aten::exp", kLineOfExp, "operator()");  // the lambda's line
   is_at("aten::sum.dim_IntList", kLineOfExp + 2, "called");
 #else
   for (const auto& [op, line] : lines) CHECK(line.find("inspect.reports+0x") != std::string::npos);

@@ -20,7 +20,8 @@ TEST_CASE("A clock that is asked often counts what the thread runs, not what it 
     REQUIRE(now >= newest);
     newest = now;
   }
-  // It may be ahead by what it takes for wall time, and the loop's last turn lies between the two.
+  // The frequent clock may be ahead by the wall time that it has added, and the loop's last turn
+  // lies between the two readings.
   const int64_t ran = remat::thread_ns() - exact;
   CHECK(newest - frequent <= ran + 100'000);
   CHECK(newest - frequent >= 19'000'000);

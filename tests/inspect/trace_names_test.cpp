@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Names of regions and calls that are no words: a trace keeps a line for each op and call.
+// Unusual names of regions and calls: a trace still has one line for each op and call.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ std::vector<std::string> trace_lines(const std::string& region, const std::strin
   return lines;
 }
 
-/// "forward region ...", indented, and nothing that moves a terminal's cursor.
+/// True for "forward region ...", indented, without characters that move a terminal's cursor.
 bool is_one_line(const std::string& line) {
   const std::string text = line.substr(std::min(line.find_first_not_of(' '), line.size()));
   return (text.starts_with("forward ") || text.starts_with("replay ")) &&

@@ -20,7 +20,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Saves its result.
+/// Saves its own result.
 struct Square : torch::autograd::Function<Square> {
   static constexpr std::array saved_names{"y"};
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
@@ -33,7 +33,7 @@ struct Square : torch::autograd::Function<Square> {
   }
 };
 
-/// A text about tensors on the CPU and their keys, for the default device.
+/// Adapts a text about tensors on the CPU and their dispatch keys to the default device.
 std::string with_keys(std::string text) {
   const std::string keys = default_device().is_cpu() ? "CPU" : "CUDA";
   for (size_t at = text.find("CPU"); at != std::string::npos; at = text.find("CPU", at + 1))
@@ -41,7 +41,7 @@ std::string with_keys(std::string text) {
   return on_default_device(text);
 }
 
-/// The trace of a step of `fn` in a region.
+/// Returns the trace of a step of `fn` in a region.
 std::string trace_of(const std::function<at::Tensor(const at::Tensor&)>& fn,
                      const CheckpointOptions& options = {.name = "block"}) {
   std::ostringstream out;
@@ -125,7 +125,7 @@ TEST_CASE("Every call that begins ends, in the right order", "[inspect][trace]")
         "'outer' (RECOMPUTE) ends; slots 0 to 2 dropped; tensor 0 kept\n");
 }
 
-// Autograd saves it when its forward has returned: no op has it.
+// Autograd saves the tensor after the forward has returned, so it belongs to no op.
 TEST_CASE("What a custom function saves is shown", "[inspect][trace]") {
   const std::string text = trace_of(
       [](const at::Tensor& x) { return op<Square>("a", Policy::kSave)(Square::apply(x.sin())); });

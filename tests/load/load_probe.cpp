@@ -3,7 +3,7 @@
 // Loads remat and succeeds.
 #include "tape/support/torch_version.h"
 
-// A call, because linkers leave out a library of which nothing is used.
+// Calls a function, because linkers drop a library of which nothing is used.
 int main() {
   return remat::detail::compiled_torch_version().empty() ? 1 : 0;
 }

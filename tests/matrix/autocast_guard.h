@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Autocast for C++, which LibTorch has for Python.
+// Autocast for C++; LibTorch has a guard for Python only.
 #pragma once
 
 #include <ATen/autocast_mode.h>
@@ -9,7 +9,7 @@
 
 namespace remat::matrix {
 
-/// Autocast to bfloat16 on the default device while alive.
+/// While alive, autocast to bfloat16 is on for the default device.
 class AutocastGuard {
  public:
   AutocastGuard() : was_enabled_(at::autocast::is_autocast_enabled(default_device().type())) {

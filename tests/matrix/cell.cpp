@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Running a cell, and what every plain run is held to.
+// Runs a cell, and checks every plain run.
 #include "matrix/cell.h"
 
 #include <torch/torch.h>

@@ -13,17 +13,17 @@
 
 namespace remat::matrix {
 
-/// What Outcome::differences() says of equal ones.
+/// Result of Outcome::differences() for equal outcomes.
 inline const std::string kNothing;
 
-/// Calls blocks as they are.
+/// Calls blocks directly, without a region.
 Wrap plain(const Model& model);
 
-/// Runs the cell on a new model, with blocks called as `wrap` says.
+/// Runs the cell on a new model, and calls its blocks through `wrap`.
 Outcome run_cell(const NamedModel& model, const Structure& structure, const Use& use,
                  const std::function<Wrap(const Model&)>& wrap);
 
-/// Checks that two plain runs are equal and raise what is listed, and reports what they raise.
+/// Checks that two plain runs are equal and raise exactly the listed error, and reports that error.
 void check_plain(const NamedModel& model, const Structure& structure, const Use& use,
                  const Outcome& expected, const Outcome& again);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The hooks that copy.
+// Saved-tensor hooks that keep copies.
 #include "matrix/copying_hooks.h"
 
 #include <any>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Saved-tensor hooks that keep a copy, as those that offload do.
+// Saved-tensor hooks that keep copies, as offloading hooks do.
 #pragma once
 
 #include <remat/remat.h>
@@ -11,7 +11,7 @@ namespace remat::matrix {
 
 SavedTensorsHooks copying_hooks();
 
-/// Counts in `packed`, which must outlive the hooks, on one thread at a time.
+/// Returns hooks that count in `packed`, which must outlive them. For one thread at a time.
 SavedTensorsHooks counting_hooks(int64_t& packed);
 
 }  // namespace remat::matrix

@@ -26,7 +26,7 @@ struct ExpectedError {
 
 constexpr std::string_view kAny = "*";
 
-// The first line that matches a cell counts; an empty message says that nothing is raised.
+// The first line that matches a cell counts; an empty message means that nothing is raised.
 constexpr ExpectedError kExpectedErrors[] = {
     {"custom function", "inference inputs", "anomaly mode finding NaN", "returned nan values"},
     {"custom function", "inference inputs", kAny, ""},
@@ -47,8 +47,8 @@ constexpr ExpectedError kExpectedErrors[] = {
     {"GPT-2 flash", kAny, "double backward", "flash_attention_for_cpu_backward is not implemented"},
 };
 
-/// What plain LibTorch says of an LSTM in bfloat16, which autocast makes: oneDNN has none for CPUs
-/// without AVX-512. Empty if it runs.
+/// Error of plain LibTorch for an LSTM in bfloat16, as autocast runs it: oneDNN has no kernel for
+/// CPUs without AVX-512. Empty if it runs.
 const std::string& error_of_bfloat16_lstm() {
   static const std::string error = [] {
     try {
@@ -67,7 +67,7 @@ bool matches(std::string_view pattern, std::string_view name) {
   return pattern == kAny || pattern == name;
 }
 
-/// Cells by error; written out by the destructor, at the end of the program.
+/// Cells by error. The destructor prints them at the end of the program.
 class Report {
  public:
   Report() = default;

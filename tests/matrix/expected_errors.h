@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The cells where plain LibTorch raises, so that checkpoint has to raise the same, and where only
-// checkpoint does.
+// The cells where plain LibTorch raises, so that checkpoint must raise the same error, and the
+// cells where only checkpoint raises.
 #pragma once
 
 #include <string>
@@ -13,14 +13,14 @@
 
 namespace remat::matrix {
 
-/// A part of the error that this cell raises in plain LibTorch, empty if it raises none.
+/// Returns a part of the error that this cell raises in plain LibTorch; empty if it raises none.
 std::string expected_error(const NamedModel& model, const Structure& structure, const Use& use);
 
-/// A part of the error that regions raise in this use although plain LibTorch raises none: a
-/// backward inside a region cannot pass calls that a replay leaves out. Empty if they raise none.
+/// Returns a part of the error that regions raise in this use although plain LibTorch raises none:
+/// a backward inside a region cannot pass calls that a replay leaves out. Empty if they raise none.
 std::string expected_refusal(const Pattern& pattern, const Use& use);
 
-/// Has the cell listed on standard output when the program ends.
+/// Lists the cell on standard output when the program ends.
 void report_raising_cell(const std::string& cell, const std::string& error);
 
 }  // namespace remat::matrix

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Every model in every layout of regions and every use: bitwise what it is without checkpoint.
+// Every model in every layout of regions and every use gives the bits of a run without checkpoint.
 #include <torch/torch.h>
 
 #include <remat/remat.h>
@@ -15,7 +15,7 @@
 namespace remat::matrix {
 namespace {
 
-/// All ops that are not pointwise are SAVEd.
+/// A policy SAVEs all ops that are not pointwise.
 Wrap saving_ops(const Model& /*model*/) {
   const CheckpointOptions options{.name = "block", .policy = make_policy(recompute_pointwise())};
   return [options](const Block& block, const Tensors& inputs) {
@@ -23,7 +23,7 @@ Wrap saving_ops(const Model& /*model*/) {
   };
 }
 
-/// Nothing of the function runs again where a tape can be written.
+/// The function is not called again where a tape can be written.
 Wrap from_tape(const Model& /*model*/) {
   const CheckpointOptions options{.name = "block", .replay = ReplayEngine::kAuto};
   return [options](const Block& block, const Tensors& inputs) {
@@ -31,7 +31,7 @@ Wrap from_tape(const Model& /*model*/) {
   };
 }
 
-/// Seen op by op, buffers are written once; unseen, they need a hook.
+/// With interception, buffers are written once; without it, a StateHook must restore them.
 Wrap checkpointed(const Model& model, bool intercept) {
   CheckpointOptions options{.name = "block", .intercept = intercept};
   if (!intercept && !model.buffers.empty()) options.state_hooks = {buffer_hook(model.buffers)};
@@ -59,7 +59,7 @@ void check_cell(const NamedModel& model, const Structure& structure, const Use& 
   {
     INFO("checkpointed with ops saved against plain");
     const Outcome outcome = run_cell(model, structure, use, saving_ops);
-    // No replay could follow a backward through an op that does not run again.
+    // No replay can follow a backward through an op that does not run again.
     const bool is_refused =
         outcome.error().find("a backward inside the region's function that passes no SAVE call") !=
         std::string::npos;

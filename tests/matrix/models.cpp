@@ -24,7 +24,7 @@ Tensors sequence_input() {
   return {torch::randn({kBatch, kTime, kWidth})};
 }
 
-/// A model whose parameters and buffers are those of `module`.
+/// Returns a model whose parameters and buffers are those of `module`.
 template <class M>
 Model model_of(const M& module, Block block, std::function<Tensors()> make_inputs) {
   return {module->parameters(), module->buffers(), std::move(make_inputs), std::move(block)};
@@ -151,7 +151,7 @@ Model make_conv_batch_norm() {
   nn::Sequential layers(convolution, norm, nn::ReLU(nn::ReLUOptions(/*inplace=*/true)));
   const Block block = [layers, norm](const Tensors& in) mutable -> Tensors {
     const at::Tensor y = layers->forward(in[0]);
-    return {y * (1 + norm->running_mean.mean())};  // so that a replay has to find it as it was
+    return {y * (1 + norm->running_mean.mean())};  // a replay must find the old statistics
   };
   return model_of(layers, block, [] { return Tensors{torch::randn({kBatch, 3, 5, 5})}; });
 }

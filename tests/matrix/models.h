@@ -13,8 +13,8 @@ namespace remat::matrix {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// What a region runs. The first output has the shape of the first input, so that blocks can be
-/// chained.
+/// The function that a region runs. The first output has the shape of the first input, so that
+/// blocks can be chained.
 using Block = std::function<Tensors(const Tensors&)>;
 
 /// Calls a block: plain or as a region.

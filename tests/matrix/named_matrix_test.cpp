@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Every model of named calls in every pattern of policies, every layout of regions and every use:
-// bitwise what it is without regions.
+// Every model of named calls in every pattern of policies, every layout of regions and every use
+// gives the bits of a run without regions.
 #include <torch/torch.h>
 
 #include <functional>
@@ -29,7 +29,7 @@ void check_pattern(const NamedModel& model, const Structure& structure, const Us
       run_cell(model, structure, use, [&](const Model&) { return checkpointed(pattern); });
   const std::string refusal = expected_refusal(pattern, use);
   const bool is_refused = !refusal.empty() && got.error().find(refusal) != std::string::npos;
-  // What raises without a region too may do so later than the refusal, or before it.
+  // An error that plain code raises too may come later than the refusal, or before it.
   if (!refusal.empty() && expected.error().empty()) {
     CHECK_THAT(got.error(), ContainsSubstring(refusal));
   } else if (!is_refused) {
@@ -45,7 +45,7 @@ void check_all(const std::string& name, MakeModel make) {
       for (const Use& use : uses()) {
         INFO(structure.name << ", " << use.name);
         const Outcome expected = run_cell(unnamed, structure, use, plain);
-        // Outside of regions a named call is a plain one.
+        // Outside regions a named call is a plain call.
         check_plain(unnamed, structure, use, expected, run_cell(named, structure, use, plain));
         for (const Pattern& pattern : patterns()) {
           check_pattern(in_pattern(name, make, pattern), structure, use, pattern, expected);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The blocks; a part gets what it needs of the block's tensors as arguments, parameters by capture.
+// Blocks made of parts. A part gets tensors of the block as arguments and parameters by capture.
 #include "matrix/named_models.h"
 
 #include <torch/torch.h>
@@ -57,7 +57,7 @@ at::Tensor attention(const at::Tensor& qkv) {
 
 }  // namespace
 
-/// Calls that follow each other without anything between them.
+/// Calls that follow each other directly.
 Model make_mlp_of_calls(const Pattern& pattern) {
   const Linear up(kWidth, 2 * kWidth);
   const Linear down(2 * kWidth, kWidth);
@@ -97,7 +97,7 @@ Model make_gpt2_block_of_calls(const Pattern& pattern) {
   return {parameters, {}, sequence_input, pattern.block(block)};
 }
 
-/// Calls that write buffers of the model, twice, and code between them that reads these.
+/// Calls that write buffers of the model twice, and code between them that reads the buffers.
 Model make_conv_batch_norm_of_calls(const Pattern& pattern) {
   const at::Tensor weight = parameter({3, 3, 3, 3});
   const at::Tensor scale = parameter({3});
@@ -181,7 +181,7 @@ Model make_top2_moe_of_calls(const Pattern& pattern) {
   return {parameters, {}, sequence_input, pattern.block(block)};
 }
 
-/// Results that share memory: with an argument, with each other, or that are one tensor.
+/// Results that share memory with an argument or with each other, or that are the same tensor.
 Model make_views_of_calls(const Pattern& pattern) {
   const Linear linear(kWidth, kWidth);
   const auto view_of_result = [=](const at::Tensor& t) { return linear(t).tanh().transpose(1, 2); };
@@ -211,7 +211,7 @@ Model make_views_of_calls(const Pattern& pattern) {
   return {parameters_of({linear}), {}, sequence_input, pattern.block(block)};
 }
 
-/// Calls that write their arguments, and code between them that writes what calls returned.
+/// Calls that write their arguments, and code between calls that writes their results.
 Model make_in_place_calls(const Pattern& pattern) {
   const Linear linear(kWidth, kWidth);
   const at::Tensor scale = parameter({kWidth});
@@ -248,7 +248,7 @@ Model make_in_place_calls(const Pattern& pattern) {
   return {parameters, {}, sequence_input, pattern.block(block)};
 }
 
-/// Random numbers in calls and between them.
+/// Random numbers inside calls and between them.
 Model make_random_calls(const Pattern& pattern) {
   const Linear linear(kWidth, kWidth);
   const auto drop = [](const at::Tensor& t) { return torch::dropout(t, 0.3, /*train=*/true); };
@@ -269,7 +269,7 @@ Model make_random_calls(const Pattern& pattern) {
   return {parameters_of({linear}), {}, sequence_input, pattern.block(block)};
 }
 
-/// Results of every form, and ops with several.
+/// Results of every type, and ops with several results.
 Model make_many_results_of_calls(const Pattern& pattern) {
   using Nest = std::tuple<at::Tensor, Tensors>;
   const Linear linear(kWidth, 2 * kWidth);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Recording values and comparing their bytes.
+// Records values and compares their bytes.
 #include "matrix/outcome.h"
 
 #include <ATen/Context.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a run of a program left behind, to the bit.
+// The bits of everything that a run of a program left behind.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,8 +33,8 @@ class Outcome {
   /// Type and first sentence of the error that ended the run, empty if there was none.
   const std::string& error() const { return error_; }
 
-  /// Names all that differs in `other`, in value, dtype, shape or error; empty if they are bitwise
-  /// equal.
+  /// Names everything that differs in `other`, in value, dtype, shape or error; empty if they are
+  /// bitwise equal.
   std::string differences(const Outcome& other) const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The patterns of named calls, and regions that tell their blocks apart.
+// Patterns of named calls, and regions that give each of their blocks its own name.
 #include "matrix/patterns.h"
 
 #include "matrix/copying_hooks.h"
@@ -66,10 +66,10 @@ void offload_to_host(CheckpointOptions& options) {
   options.offload_store = host_memory_store();
 }
 
-/// Where this thread is in the tree of regions.
+/// Position of this thread in the tree of regions.
 struct Place {
   std::string path = "at";
-  size_t regions = 0;  ///< So far, inside this one.
+  size_t regions = 0;  ///< Number of regions so far inside this one.
 };
 thread_local Place here;
 

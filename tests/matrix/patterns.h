@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which parts of a block are named calls, and of which policy.
+// Says which parts of a block are named calls, and with which policy.
 #pragma once
 
 #include <remat/remat.h>
@@ -22,26 +22,26 @@ struct CallKind {
   Keep keep = Keep::kInnermostRegion;
 };
 
-/// How a block's parts are named.
+/// A rule that names the parts of a block.
 struct Pattern {
   std::string name;
-  /// Of the part with this number; nothing for a bare one.
+  /// Returns the kind of call for part number `part`; nullopt for a bare one.
   std::optional<CallKind> (*kind_of)(size_t part);
-  /// Of the block as a whole.
+  /// Kind of the call around the whole block, if there is one.
   std::optional<CallKind> around{};
   void (*set_options)(CheckpointOptions&) = [](CheckpointOptions&) {};
 
-  /// True if some part is left out of replays.
+  /// True if replays leave out some part.
   bool saves() const;
 
-  /// `fn` as part `number` of a block.
+  /// Wraps `fn` as part `number` of a block.
   template <class F>
   auto part(size_t number, F fn) const {
     return [kind = kind_of(number), name = "part " + std::to_string(number),
             fn = std::move(fn)](auto&&... args) { return called(kind, name, fn, args...); };
   }
 
-  /// A block, from a function that is given its inputs.
+  /// Makes a block from a function of its inputs.
   template <class F>
   Block block(F fn) const {
     return [kind = around, fn = std::move(fn)](const Tensors& inputs) -> Tensors {
@@ -61,10 +61,11 @@ struct Pattern {
 
 const std::vector<Pattern>& patterns();
 
-/// No part is named: the pattern of plain runs.
+/// Names no part: the pattern of plain runs.
 const Pattern& nothing_named();
 
-/// Each block is a region in which names begin with its place, as `Keep::kAllRegions` wants it.
+/// Makes each block a region whose calls have names that begin with its position, as
+/// `Keep::kAllRegions` needs.
 Wrap checkpointed(const Pattern& pattern);
 
 }  // namespace remat::matrix

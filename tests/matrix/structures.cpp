@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The layouts of regions.
+// Layouts of regions.
 #include "matrix/structures.h"
 
 #include <utility>
@@ -10,7 +10,7 @@
 namespace remat::matrix {
 namespace {
 
-/// `inputs` with the stream replaced by that of a block before.
+/// Returns `inputs` with the residual stream of the block before.
 Tensors with_stream(Tensors inputs, at::Tensor stream) {
   inputs[0] = std::move(stream);
   return inputs;
@@ -30,7 +30,7 @@ Tensors two_sharing(const Wrap& wrap, const Block& block, const Tensors& inputs)
   return joined(wrap(block, with_stream(inputs, first[0])), first);
 }
 
-/// 2^(depth - 1) blocks in `depth` levels of regions, with work of its own on each level.
+/// Runs 2^(depth - 1) blocks in `depth` levels of regions, with further ops on each level.
 Tensors nested(int depth, const Wrap& wrap, const Block& block, const Tensors& inputs) {
   if (depth == 1) return wrap(block, inputs);
   const Block outer = [=](const Tensors& in) {
@@ -48,7 +48,7 @@ Tensors nested_3_deep(const Wrap& wrap, const Block& block, const Tensors& input
   return nested(3, wrap, block, inputs);
 }
 
-/// An inference tensor cannot be saved for backward, its clone can.
+/// An inference tensor cannot be saved for backward; its clone can.
 Tensors cloned_inside(const Wrap& wrap, const Block& block, const Tensors& inputs) {
   const Block cloning = [=](Tensors in) {
     for (at::Tensor& tensor : in) tensor = tensor.clone();

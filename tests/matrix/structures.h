@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// How regions are laid out around a model's block, and what kind of inputs they get.
+// Layouts of regions around a model's block, and kinds of inputs.
 #pragma once
 
 #include <string>
@@ -15,7 +15,8 @@ enum class InputKind { kGrad, kNoGrad, kInference };
 struct Structure {
   std::string name;
   InputKind input_kind;
-  /// Runs the block on the inputs in this layout; all outputs of all blocks, the last one's first.
+  /// Runs the block on the inputs in this layout. Returns all outputs of all blocks, those of the
+  /// last block first.
   Tensors (*run)(const Wrap&, const Block&, const Tensors& inputs);
 };
 

@@ -37,7 +37,7 @@ class NoFlashAttentionGuard {
   bool was_enabled_;
 };
 
-/// A number that depends on every element of every output, on each in another way.
+/// Returns a number that depends on each element of every output in a different way.
 at::Tensor loss_of(const Tensors& outputs) {
   at::Tensor loss = torch::zeros({});
   for (const at::Tensor& output : outputs) {
@@ -51,7 +51,7 @@ Tensors grads_of(const at::Tensor& loss, const Tensors& leaves, bool create_grap
   return grad({loss}, leaves, {}, /*retain_graph=*/true, create_graph, /*allow_unused=*/true);
 }
 
-/// Forward and backward of `block`: outputs and gradients.
+/// Runs forward and backward of `block`, and records outputs and gradients.
 void train(const Program& program, const Block& block, Outcome& outcome) {
   const Tensors inputs = program.make_inputs();
   const Tensors outputs = program.forward(inputs, block);
@@ -86,7 +86,7 @@ void grad_of_some(const Program& program, Outcome& outcome) {
   outcome.add_grads("untouched, parameter", program.model.parameters);
 }
 
-/// The block calls backward(), through whatever is before it too, and grad().
+/// The block calls backward(), which also passes what is before the block, and grad().
 void backward_inside(const Program& program, Outcome& outcome) {
   const Model& model = program.model;
   const Block block = [&model](const Tensors& in) {
@@ -99,7 +99,7 @@ void backward_inside(const Program& program, Outcome& outcome) {
   train(program, block, outcome);
 }
 
-/// The block's output contains a gradient through which backward passes.
+/// The block's output contains a gradient, through which the backward passes.
 void grad_with_graph_inside(const Program& program, Outcome& outcome) {
   const Model& model = program.model;
   const Block block = [&model](const Tensors& in) {
@@ -179,7 +179,7 @@ void training_steps(const Program& program, Outcome& outcome) {
   }
 }
 
-/// Around what the block does, in what is a region where remat is on.
+/// Opens hooks around the block's function, inside the region if there is one.
 void hooks_inside(const Program& program, Outcome& outcome) {
   int64_t packed = 0;
   const Model& model = program.model;
@@ -207,7 +207,7 @@ void hooks_inside_and_around(const Program& program, Outcome& outcome) {
   hooks_inside(program, outcome);
 }
 
-/// Anomaly mode says on the terminal that it is on, and where the failing op was called.
+/// Anomaly mode prints that it is on, and where the failing op was called.
 class QuietAnomalyMode {
  private:
   Silence silence_;

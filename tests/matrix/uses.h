@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a program does with a model's graph: one backward, several, derivatives of derivatives,
+// Ways in which a program uses a model's graph: one backward, several, derivatives of derivatives,
 // threads, hooks.
 #pragma once
 
@@ -25,7 +25,7 @@ struct Program {
   Tensors forward(const Tensors& inputs) const { return forward(inputs, model.block); }
   Tensors forward(const Tensors& inputs, const Block& block) const;
 
-  /// The parameters, then the inputs that want a gradient.
+  /// Returns the parameters, then the inputs that require a gradient.
   Tensors leaves(const Tensors& inputs) const;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A damaged step profile or memory plan is refused by line and place, or it is another valid one.
+// A damaged step profile or memory plan is refused with line and place, or it is a valid one with
+// other contents.
 #include <string>
 #include <vector>
 
@@ -17,7 +18,7 @@ using remat::test::Tally;
 
 namespace {
 
-/// "[memory plan] mutant.json:12: place: expected ..., got .... What to do."
+/// True for "[memory plan] mutant.json:12: place: expected ..., got .... What to do."
 bool names_the_line(const std::string& text) {
   const std::string head = "[memory plan] mutant.json:";
   if (text.rfind(head, 0) != 0 || text.find("expected ") == std::string::npos ||

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The numbers follow from who reads what.
+// Derives the numbers of a step profile from the values that each op reads.
 #include "memory_plan/eager_program.h"
 
 #include <algorithm>
@@ -122,8 +122,8 @@ void EagerProgram::add_nodes() {
   for (StepSlot& slot : profile_.slots) slot.node = node_of[slot.record];
 }
 
-/// The gradient of a result lives from the node of its last reader, which is the first to add to
-/// it, to the end of its own.
+/// The gradient of a result is alive from the node of its last reader, the first to add to it, to
+/// the end of its own node.
 void EagerProgram::set_node_bytes() {
   const auto nodes = static_cast<int32_t>(profile_.nodes.size());
   std::vector<int64_t> born(nodes, 0);

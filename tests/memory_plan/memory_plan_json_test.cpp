@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Files of profiles and plans, and what they are refused for.
+// Files of profiles and plans, and the errors by which they are refused.
 #include <algorithm>
 #include <stdexcept>
 

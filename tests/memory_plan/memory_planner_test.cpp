@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Plans of models: within budgets, monotone, fast enough.
+// Plans of models: within their budgets, monotone, and made fast enough.
 #include <remat/memory_plan/memory_planner.h>
 
 #include <algorithm>
@@ -140,7 +140,7 @@ TEST_CASE("An infeasible budget says what stands in the way", "[memory_plan]") {
 }
 
 TEST_CASE("Statistics of norms are kept rather than made again", "[memory_plan]") {
-  // At half of the memory no layer norm runs again for the sake of its two statistics alone.
+  // At half of the memory no layer norm runs again just for its two statistics.
   const StepProfile profile = remat::test::transformer_step(8);
   const MemoryPlan plan = MemoryPlanner(profile).plan(share(profile, 0.5));
   for (size_t j = 0; j < plan.ops.size(); ++j) {

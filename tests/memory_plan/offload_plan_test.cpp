@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Plans that move what they keep: peaks and waits counted by hand, models, files, terms.
+// Plans that offload kept values: peaks and waits counted by hand, models, files, terms.
 #include <remat/memory_plan/memory_planner.h>
 
 #include <limits>
@@ -21,7 +21,7 @@ using remat::test::line_step;
 
 namespace {
 
-/// A segment for each record; all values that cross are moved.
+/// A segment for each record; all values that cross are offloaded.
 StepCuts moved(int32_t records) {
   StepCuts cuts;
   for (int32_t j = 1; j < records; ++j) {
@@ -31,7 +31,7 @@ StepCuts moved(int32_t records) {
   return cuts;
 }
 
-/// A link of a byte each microsecond.
+/// A link of one byte per microsecond.
 OffloadTerms slow_terms(int64_t leaving, int64_t prefetch) {
   return {.places = {{.out_gbps = 1e-3, .in_gbps = 1e-3}},
           .prefetch_bytes = prefetch,
@@ -39,7 +39,8 @@ OffloadTerms slow_terms(int64_t leaving, int64_t prefetch) {
 }
 
 TEST_CASE("What moves is in memory until it is sent, and when a replay has it", "[memory_plan]") {
-  // Values 1 and 2 leave with values 3 and 4; nothing is put after the program has let go 3 and 4.
+  // Values 1 and 2 leave with values 3 and 4; nothing is put after the program has released values
+  // 3 and 4.
   const StepSimulation all = remat::simulate_step(line_step(5), moved(5));
   CHECK(all.peak_bytes == 40);
   CHECK(all.offloaded_bytes == 0);
@@ -48,7 +49,7 @@ TEST_CASE("What moves is in memory until it is sent, and when a replay has it", 
   CHECK(result.forward_peak_bytes == 10);
   CHECK(result.kept_bytes == 20);
   CHECK(result.peak_bytes == 20);
-  CHECK(result.waited_us == 40);  // for each copy, as none may be under way beside compute
+  CHECK(result.waited_us == 40);  // for each copy, as no copy may overlap with compute
 }
 
 TEST_CASE("What may be on its way counts, whatever the link does", "[memory_plan]") {
@@ -57,7 +58,7 @@ TEST_CASE("What may be on its way counts, whatever the link does", "[memory_plan
   CHECK(result.peak_bytes == 35);
   const StepSimulation loose = remat::simulate_step(line_step(5), moved(5), {}, slow_terms(20, 20));
   CHECK(loose.peak_bytes == 40);  // no more than if nothing moves
-  CHECK(loose.waited_us == 0);    // Nothing has left when it is asked for: it stays.
+  CHECK(loose.waited_us == 0);    // The value has not left when it is asked for, so it stays.
 }
 
 TEST_CASE("Copies are hidden by what is computed beside them", "[memory_plan]") {
@@ -68,7 +69,7 @@ TEST_CASE("Copies are hidden by what is computed beside them", "[memory_plan]") 
   for (remat::StepNode& node : profile.nodes) node.us = 4;
   // Value 2 is fetched when value 4 is asked for, 8 us before its own replay; value 1 after it.
   CHECK(remat::simulate_step(profile, moved(5), {}, slow_terms(10, 10)).waited_us == 2 + 6);
-  profile.other_us = 50;  // between the forward's ops
+  profile.other_us = 50;  // between ops of the forward
   CHECK(remat::simulate_step(profile, moved(5), {}, slow_terms(0, 10)).waited_us == 10 + 10 + 8);
 }
 

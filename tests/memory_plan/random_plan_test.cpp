@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The planner on random steps: its plans run as predicted, and no cuts beat its bound.
+// The planner on random steps: its plans run as predicted, and no cuts beat its lower bound.
 #include <remat/memory_plan/memory_planner.h>
 
 #include "damage/read_mutants.h"
@@ -22,7 +22,7 @@ double step_us(const StepProfile& profile) {
   return sum;
 }
 
-/// All points of the frontier, by their own peak as budget
+/// Checks all points of the frontier, each with its own peak as budget.
 void check_plans(const MemoryPlanner& planner) {
   for (const remat::MemoryFrontierPoint& point : planner.frontier()) {
     const MemoryPlan plan = planner.plan(point.peak_bytes);
@@ -54,7 +54,7 @@ TEST_CASE("Plans of random steps run as predicted, and no cuts beat the bound",
       const StepCuts cuts = remat::test::random_cuts(profile, true, random);
       const remat::StepSimulation result = remat::simulate_step(profile, cuts);
       const double overhead = result.rerun_us / step_us(profile);
-      // The bound of a plan is that of its budget, if it is feasible.
+      // The bound of a feasible plan is that of its budget.
       const MemoryPlan plan = planner.plan(result.peak_bytes);
       if (plan.feasible) REQUIRE(plan.lower_bound <= overhead + 1e-9);
     }

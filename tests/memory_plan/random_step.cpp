@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Programs that make no sense but obey all rules: writes, shapes alone, slots of later records.
+// Random programs that make no sense but obey all rules: writes, ops on shapes alone, slots of
+// later records.
 #include "memory_plan/random_step.h"
 
 #include <algorithm>
@@ -13,7 +14,7 @@ int32_t upto(std::mt19937& random, int32_t most) {
   return static_cast<int32_t>(random() % static_cast<uint32_t>(most + 1));
 }
 
-/// Newest values of storages
+/// Returns the newest value of each storage.
 std::vector<int32_t> newest(const StepProfile& profile, const std::vector<char>& written) {
   std::vector<int32_t> all;
   for (size_t v = 0; v < profile.values.size(); ++v) {
@@ -71,7 +72,7 @@ void set_held(StepProfile& profile, std::mt19937& random) {
   for (StepValue& value : profile.values) value.held_until = until[value.storage];
 }
 
-/// Of the storages that the program still holds
+/// Sets when the program releases the storages that it still holds.
 void set_released(StepProfile& profile, std::mt19937& random) {
   const auto records = static_cast<int32_t>(profile.records.size());
   for (size_t v = 0; v < profile.values.size(); ++v) {

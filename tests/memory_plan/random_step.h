@@ -11,7 +11,7 @@ namespace remat::test {
 
 StepProfile random_step(std::mt19937& random);
 
-/// Cuts whose kept values may not be enough, or, `closed`, are.
+/// Returns cuts whose kept values may be insufficient or, if `closed`, are sufficient.
 StepCuts random_cuts(const StepProfile& profile, bool closed, std::mt19937& random);
 
 }  // namespace remat::test

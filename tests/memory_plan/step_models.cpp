@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Times are max(FLOP / rate, bytes / bandwidth) + launch, of a V100 in fp32.
+// Steps of models, with times max(FLOP / rate, bytes / bandwidth) + launch of a V100 in fp32.
 #include "memory_plan/step_models.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ double op_us(double flop, double bytes) {
   return std::max(flop / 12.5e6, bytes / 700e3) + 6;
 }
 
-/// A program of tensors of [rows, columns] floats.
+/// A program on tensors of [rows, columns] floats.
 class TensorProgram : public EagerProgram {
  public:
   explicit TensorProgram(int64_t rows) : rows_(rows) {}
@@ -57,7 +57,7 @@ class TensorProgram : public EagerProgram {
     return run1(
         {.name = "aten::add", .reads = {x, y}, .makes = {bytes(d)}, .us = elementwise(3 * d)});
   }
-  /// Flash attention: keeps its inputs, its result and the log-sum-exp.
+  /// Flash attention: saves its inputs, its result and the log-sum-exp.
   int32_t attention(std::vector<int32_t> inputs, int64_t d, int64_t length) {
     const double flop = 4.0 * static_cast<double>(rows_ * length * d);
     return run1({.name = "aten::_scaled_dot_product_flash_attention",
@@ -93,7 +93,7 @@ class TensorProgram : public EagerProgram {
     return add(x, dropout(linear(inner, 4 * d, d), d), d);
   }
 
-  /// An image of `side` squared, `channels` deep; rows_ is the batch.
+  /// A convolution of images of `side` squared, `channels` deep; rows_ is the batch.
   int32_t convolution(int32_t x, int64_t in, int64_t out, int64_t side) {
     const double flop = 18.0 * static_cast<double>(rows_ * side * side * in * out);
     return run1({.name = "aten::convolution",

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Steps of small models, with the numbers that eager code would have on a GPU.
+// Steps of small models, with the numbers of eager code on a GPU.
 #pragma once
 
 #include <remat/memory_plan/step_profile.h>
 
 namespace remat::test {
 
-/// Value 0 is from outside. Record j reads value j and makes value j + 1, of 10 bytes, in 2^j us,
-/// which the program holds while record j + 1 runs; it saves what it reads. Nodes run in reverse.
+/// Value 0 is from outside. Record j reads value j and makes value j + 1, of 10 bytes, in 2^j us.
+/// The program holds that value while record j + 1 runs, which saves it. Nodes run in reverse.
 /// Nothing else takes memory.
 StepProfile line_step(int32_t records);
 
@@ -16,7 +16,7 @@ StepProfile mlp_step(int layers);
 StepProfile transformer_step(int layers);
 StepProfile unet_step(int levels);
 StepProfile resnet_step(int blocks);           ///< Batch norm, ReLU in place
-StepProfile encoder_decoder_step(int layers);  ///< What the encoder makes is read to the end.
+StepProfile encoder_decoder_step(int layers);  ///< Every decoder layer reads the encoder's result.
 StepProfile tied_weight_step(int layers);      ///< A cast weight, used first and last
 
 }  // namespace remat::test

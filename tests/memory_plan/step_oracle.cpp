@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Slow and literal: sets of dependencies, counted holders, blocks of memory with owners.
+// A slow and literal simulation: sets of dependencies, counted holders, blocks of memory with
+// owners.
 #include "memory_plan/step_oracle.h"
 
 #include <algorithm>
@@ -29,14 +30,14 @@ struct Unit {
   int first, end;  // Segments
 };
 
-/// A place that holds a value for backward: of a segment, or of a group for units in it.
+/// A place that holds a value for backward: in a segment, or in a group for its units.
 struct Place {
   int unit = 0;
   int value = 0;
   bool alive = true;
   Memory memory;
-  std::set<std::pair<int, int>> depends;  // Home and value of what it is computed from
-  Memory shared{};                        // of the newest value of its storage
+  std::set<std::pair<int, int>> depends;  // Home and value of each value from which it is computed
+  Memory shared{};                        // memory of the newest value of its storage
 };
 
 class Oracle {
@@ -92,7 +93,7 @@ class Oracle {
     return outer != inner && holds(outer, units_[inner].first) &&
            holds(outer, units_[inner].end - 1);
   }
-  /// The smallest group, or -1, that has both segments.
+  /// Returns the smallest group that has both segments, or -1.
   int common(int s, int t) const {
     int best = -1;
     for (int g = segments_; g < static_cast<int>(units_.size()); ++g) {
@@ -125,7 +126,7 @@ class Oracle {
   }
   bool is_given(int v, int unit) const { return keep_.count(v) > 0 && around(home(v), unit); }
 
-  /// Records that a unit runs for these values, and what it is given.
+  /// Returns the records that a unit runs to compute these values, and the values that it is given.
   std::pair<std::vector<int>, std::set<int>> analyse(int unit, const std::set<int>& wanted) const {
     const int begin = begins_[units_[unit].first];
     const int end = ends_[units_[unit].end - 1];
@@ -174,7 +175,7 @@ class Oracle {
     return of;
   }
 
-  /// Slots of segments, then of groups, inner ones first.
+  /// Makes places for the slots of segments, then of groups, inner groups first.
   void make_places() {
     for (const StepSlot& slot : p_.slots) {
       if (slot.value < 0 || slot.is_dropped() || p_.values[slot.value].maker < 0) {
@@ -210,7 +211,8 @@ class Oracle {
     });
   }
 
-  /// Of its storage there is this value only, which the step makes and never overwrites.
+  /// True if the value is offloaded, is the only value of its storage, and is made and never
+  /// overwritten by the step.
   bool may_leave(int v) const {
     const auto of_storage = std::count_if(p_.values.begin(), p_.values.end(), [&](const auto& of) {
       return of.storage == p_.values[v].storage;
@@ -219,7 +221,7 @@ class Oracle {
            p_.values[v].held_until < records();
   }
 
-  /// When one of these is put, those that the program has let go leave.
+  /// If `record` puts a value, the values that the program has released leave.
   void leave(int record, const std::set<int>& wanted, std::map<int, Memory>& in_storage) {
     const auto is_put = [&](int v) { return p_.values[v].maker == record && may_leave(v); };
     if (std::none_of(wanted.begin(), wanted.end(), is_put)) return;
@@ -288,14 +290,13 @@ class Oracle {
     out_.peak_bytes = out_.forward_peak_bytes;
     now_ = p_.end_bytes + more;
     for (auto& [s, memory] : programs_) memory->sum = &now_;
-    for (auto& [v, memory] : root_) {  // From here on counted in now_
+    for (auto& [v, memory] : root_) {  // From here on now_ counts it
       memory->sum = &now_;
     }
     for (Memory& memory : old_) memory->sum = &now_;
   }
 
-  /// Slots of older values that are kept, or given by groups, as copies, hold the memory of the
-  /// newest one.
+  /// Kept or given copies of older values share the memory of the newest value of their storage.
   void share_memory() {
     for (const auto& [v, memory] : root_) {
       const int storage = p_.values[v].storage;
@@ -325,7 +326,7 @@ class Oracle {
     throw std::logic_error("a group's slot is dead");
   }
 
-  /// Shared by all that have it at the time.
+  /// Returns the fetched memory, shared by all that hold it at the time.
   Memory fetched(int v) {
     Memory memory = fetched_[v].lock();
     if (!memory) memory = std::make_shared<Bytes>(&now_, p_.values[v].bytes);
@@ -417,7 +418,7 @@ class Oracle {
     }
   }
 
-  /// The program's memory, of which values that are kept have their share.
+  /// Releases the program's memory, of which kept values have their share.
   void let_go(int nodes_begun) {
     for (auto at = programs_.begin(); at != programs_.end();) {
       const bool goes = p_.values[at->first].released == nodes_begun;
@@ -450,17 +451,17 @@ class Oracle {
   std::vector<int> begins_, ends_;
   int segments_ = 0;
   std::set<int> keep_;
-  std::set<int> moved_;  // Kept, by OFFLOAD
-  std::set<int> away_;   // Of these, those that have left
+  std::set<int> moved_;  // Kept values with OFFLOAD
+  std::set<int> away_;   // Values of moved_ that have left
   std::map<int, std::weak_ptr<Bytes>> fetched_;
   std::map<int, std::set<int>> asked_of_;
   int64_t now_ = 0;
   std::vector<Place> places_;
   std::map<int, Memory> root_;
-  std::map<int, Memory> shared_;        // By kept value: memory of the newest of its storage
-  std::map<int, Memory> programs_;      // By storage, at the forward's end
-  mutable std::set<int> read_outside_;  // By replays
-  std::vector<Memory> old_;             // What is read there and overwritten later, until the end
+  std::map<int, Memory> shared_;        // Memory of the newest value of its storage, by kept value
+  std::map<int, Memory> programs_;      // Storages that the program holds at the forward's end
+  mutable std::set<int> read_outside_;  // Values from outside that replays read
+  std::vector<Memory> old_;             // Old bytes of overwritten ones, until the end
   std::set<int> done_;
 };
 

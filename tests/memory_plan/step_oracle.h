@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A second simulation of cut steps, event by event with holders that are counted, which shares
-// nothing with the library's.
+// A second simulation of cut steps, event by event with counted holders, which shares no code with
+// the library's.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct OracleResult {
   int32_t replays = 0;
 };
 
-/// `offload`: what is kept with OFFLOAD is moved, by copies that take no time.
+/// `offload`: values kept with OFFLOAD are moved, by copies that take no time.
 OracleResult oracle(const StepProfile& profile, const StepCuts& cuts, bool offload = false);
 
 }  // namespace remat::test

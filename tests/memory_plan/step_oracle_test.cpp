@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The simulator against a slow one, on random steps.
+// The simulator against the slow simulation, on random steps.
 #include "memory_plan/step_oracle.h"
 
 #include <stdexcept>
@@ -47,7 +47,7 @@ TEST_CASE("A simulation agrees with the slow one on random steps", "[memory_plan
   CHECK(grouped > count / 4);
 }
 
-/// Half of what is kept
+/// Offloads half of the kept values.
 StepCuts with_offload(StepCuts cuts, uint64_t seed) {
   std::mt19937 random(static_cast<uint32_t>(seed));
   for (remat::KeptResult& kept : cuts.keep)
@@ -85,7 +85,7 @@ TEST_CASE("A step that moves what it keeps never takes more than is predicted",
     REQUIRE(more <= terms.prefetch_bytes + terms.max_leaving_bytes);
   }
   CHECK(moved > count / 10);
-  CHECK(equal > moved * 7 / 10);  // A value that two units have at once counts twice.
+  CHECK(equal > moved * 7 / 10);  // A value that two units hold at once counts twice.
 }
 
 }  // namespace

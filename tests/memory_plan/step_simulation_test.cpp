@@ -22,7 +22,7 @@ using remat::test::line_step;
 
 namespace {
 
-/// Keeps these records' first results.
+/// Returns cuts that keep the first results of these records.
 StepCuts kept(std::vector<int32_t> records) {
   StepCuts cuts;
   for (const int32_t j : records) cuts.keep.push_back({j, 0});
@@ -30,15 +30,15 @@ StepCuts kept(std::vector<int32_t> records) {
 }
 
 TEST_CASE("The forward holds what is kept after the program has let go", "[memory_plan]") {
-  // Values 1 to 3 are saved. Value 1 is the program's until record 1, so it is kept from record 2
-  // on; value 2 from record 3 on; value 3 until the end of record 3, the last.
+  // Values 1 to 3 are saved. The program holds value 1 until record 1, so it is kept from record 2
+  // on; value 2 from record 3 on; value 3 until the end of record 3, the last record.
   const StepSimulation result = remat::simulate_step(line_step(4), kept({0, 1, 2}));
   CHECK(result.forward_peak_bytes == 20);
   CHECK(result.kept_bytes == 30);
   CHECK(result.peak_bytes == 30);
   CHECK(result.rerun_us == 0);
   CHECK(result.peak.phase == StepPhase::kForward);
-  CHECK(result.peak.record == 4);  // After the last
+  CHECK(result.peak.record == 4);  // after the last record
 }
 
 TEST_CASE("What the program itself holds at the end is not counted twice", "[memory_plan]") {
@@ -50,7 +50,7 @@ TEST_CASE("What the program itself holds at the end is not counted twice", "[mem
   CHECK(result.peak_bytes == 20);
 }
 
-/// line_step(3) whose result, value 3, the program holds when the forward has ended.
+/// Returns line_step(3), whose result, value 3, the program holds when the forward has ended.
 StepProfile with_result(int32_t released) {
   StepProfile profile = line_step(3);
   profile.values[3].held_until = 3;
@@ -92,7 +92,8 @@ TEST_CASE("What comes after the forward is beside what the program lets go befor
   CHECK(result.top_units[0].peak_bytes == 25);
 }
 
-/// Peak of a step of which node 1 and node 2 take 100 bytes; the program lets value 1 go.
+/// Returns the peaks of steps in which node 1 and node 2 take 100 bytes; the program releases value
+/// 1.
 std::pair<int64_t, int64_t> peaks_of_held(int32_t released, const StepCuts& cuts) {
   std::vector<int64_t> peaks;
   for (const int32_t node : {1, 2}) {
@@ -108,18 +109,18 @@ std::pair<int64_t, int64_t> peaks_of_held(int32_t released, const StepCuts& cuts
 
 TEST_CASE("Memory that remat holds longer than the program goes with its last dependent",
           "[memory_plan]") {
-  // Value 1 is kept until node 1, in the program's memory.
+  // Value 1 is kept until node 1, in the memory that the program holds.
   CHECK(peaks_of_held(0, kept({0, 1})) == std::pair<int64_t, int64_t>(110, 100));
   CHECK(peaks_of_held(2, kept({0, 1})) == std::pair<int64_t, int64_t>(110, 100));
   CHECK(peaks_of_held(3, kept({0, 1})) == std::pair<int64_t, int64_t>(110, 110));
-  // Made again it has memory of its own until node 1.
+  // If recomputed, it has memory of its own until node 1.
   CHECK(peaks_of_held(0, {}) == std::pair<int64_t, int64_t>(110, 100));
   CHECK(peaks_of_held(2, {}) == std::pair<int64_t, int64_t>(120, 100));
   CHECK(peaks_of_held(3, {}) == std::pair<int64_t, int64_t>(120, 110));
 }
 
 TEST_CASE("What no slot depends on costs nothing", "[memory_plan]") {
-  // Value 3, the result of record 2, is saved by nobody.
+  // Value 3, the result of record 2, is not saved.
   const StepSimulation with = remat::simulate_step(line_step(3), kept({0, 1, 2}));
   const StepSimulation without = remat::simulate_step(line_step(3), kept({0, 1}));
   CHECK(with.peak_bytes == without.peak_bytes);
@@ -127,7 +128,7 @@ TEST_CASE("What no slot depends on costs nothing", "[memory_plan]") {
 }
 
 TEST_CASE("A segment's replay makes all that its slots hold", "[memory_plan]") {
-  // Values 1 to 3 are made again when the first node asks: 30 bytes, in 1 + 2 + 4 us.
+  // Values 1 to 3 are recomputed when the first node asks: 30 bytes, in 1 + 2 + 4 us.
   const StepSimulation result = remat::simulate_step(line_step(4), {});
   CHECK(result.peak_bytes == 30);
   CHECK(result.rerun_us == 7);
@@ -137,14 +138,14 @@ TEST_CASE("A segment's replay makes all that its slots hold", "[memory_plan]") {
 }
 
 TEST_CASE("A node that reads only memory from outside has its segment replayed", "[memory_plan]") {
-  // Segment 0 makes value 1, which node 1 frees; segment 1 saves value 2, which crosses and goes
-  // with node 0.
+  // Segment 0 makes value 1, which node 1 frees; segment 1 saves value 2, which crosses and is
+  // freed with node 0.
   StepProfile profile = line_step(3);
   StepCuts cuts = kept({1});
   cuts.positions = {2};
   const StepSimulation late = remat::simulate_step(profile, cuts);
   CHECK(late.peak_bytes == 10);
-  // Node 0 reads what record 1 has saved from outside: value 1 is there while value 2 is.
+  // Node 0 reads a slot that record 1 saved from outside: value 1 is alive while value 2 is.
   profile.slots.push_back({-1, 1, 0});
   const StepSimulation early = remat::simulate_step(profile, cuts);
   CHECK(early.peak_bytes == 20);
@@ -155,7 +156,7 @@ TEST_CASE("A node that reads only memory from outside has its segment replayed",
 
 TEST_CASE("Segments are whole one at a time", "[memory_plan]") {
   // Cut after record 1: value 2 crosses. The second segment's slots hold value 2, which is given,
-  // and value 3: 20 bytes. Then value 3 and value 2 go, and value 1 is made: 10.
+  // and value 3: 20 bytes. Then value 3 and value 2 are freed, and value 1 is made: 10.
   StepCuts cuts = kept({1});
   cuts.positions = {2};
   const StepSimulation result = remat::simulate_step(line_step(4), cuts);
@@ -178,15 +179,15 @@ TEST_CASE("A replay that lacks a value is a defect", "[memory_plan]") {
 
 TEST_CASE("A value that crosses is kept by the innermost group around its readers",
           "[memory_plan]") {
-  // Segments of one record; a group of the first two. Value 1 is the group's: made by its replay.
-  // Value 2 crosses out of it: the forward keeps it.
+  // Segments of one record; a group of the first two. Value 1 belongs to the group, whose replay
+  // makes it. Value 2 crosses out of the group, so the forward keeps it.
   StepCuts cuts = kept({0, 1});
   cuts.positions = {1, 2};
   cuts.groups = {{0, 2}};
   const StepSimulation result = remat::simulate_step(line_step(3), cuts);
   CHECK(result.kept_bytes == 10);
   CHECK(result.peak_bytes == 10);  // Value 2 has gone when the group makes value 1.
-  CHECK(result.rerun_us == 1);     // Segment 1's slot is value 1: given.
+  CHECK(result.rerun_us == 1);     // The slot of segment 1 is value 1, which is given.
   CHECK(result.replays == 4);      // Segment 2, the group, segment 1; segment 0, of no records.
 }
 
@@ -200,7 +201,7 @@ TEST_CASE("Nested groups run again once for each level", "[memory_plan]") {
   const StepSimulation result = remat::simulate_step(line_step(4), cuts);
   CHECK(result.runs == std::vector<int32_t>{2, 1, 0, 0});
   CHECK(result.kept_bytes == 10);
-  // Value 3 goes with node 0. The outer group holds value 1 while it makes value 2.
+  // Node 0 frees value 3. The outer group holds value 1 while it makes value 2.
   CHECK(result.peak_bytes == 20);
 }
 
@@ -217,11 +218,11 @@ TEST_CASE("A kept value goes with the last slot that depends on it", "[memory_pl
 
 TEST_CASE("Backward's own bytes count before, in and after a node", "[memory_plan]") {
   StepProfile profile = line_step(3);
-  profile.nodes[0].before_bytes = 5;  // While the replay makes values 1 and 2
+  profile.nodes[0].before_bytes = 5;  // while the replay makes values 1 and 2
   CHECK(remat::simulate_step(profile, {}).peak_bytes == 25);
   profile.nodes[0].inside_bytes = 7;
   CHECK(remat::simulate_step(profile, {}).peak_bytes == 27);
-  profile.nodes[0].after_bytes = 18;  // Value 2 has gone.
+  profile.nodes[0].after_bytes = 18;  // value 2 has been freed
   CHECK(remat::simulate_step(profile, {}).peak_bytes == 28);
   CHECK(remat::simulate_step(profile, {}).peak_fixed_bytes == 18);
 }
@@ -239,12 +240,12 @@ TEST_CASE("A workspace and a result that nobody needs are there while the record
 TEST_CASE("An op that looks only at shapes asks for nothing", "[memory_plan]") {
   StepProfile profile = line_step(3);
   profile.records[1].reads_data = false;
-  profile.slots.erase(profile.slots.begin() + 1);  // Nobody saves value 1.
+  profile.slots.erase(profile.slots.begin() + 1);  // value 1 is not saved
   const StepSimulation result = remat::simulate_step(profile, {});
   CHECK(result.runs == std::vector<int32_t>{0, 1, 0});
 }
 
-/// Record 1 writes value 1 in place, which becomes value 3.
+/// Returns a step in which record 1 writes value 1 in place, which becomes value 3.
 StepProfile with_write() {
   StepProfile profile = line_step(2);
   profile.records[1].makes.clear();
@@ -263,19 +264,19 @@ TEST_CASE("A write passes memory on that nobody needs as it was", "[memory_plan]
 TEST_CASE("Without remat saved tensors share their storage, but for copies of what is overwritten",
           "[memory_plan]") {
   StepProfile profile = with_write();
-  CHECK(remat::plain_peak_bytes(profile) == 10);  // Value 2 in the storage of value 1
-  profile.slots.push_back({1, 0, 1});             // Saved as it was made, with the same memory
+  CHECK(remat::plain_peak_bytes(profile) == 10);  // value 2 is in the storage of value 1
+  profile.slots.push_back({1, 0, 1});             // saved as it was made, in the same memory
   CHECK(remat::plain_peak_bytes(profile) == 10);
-  profile.slots.push_back({1, 1, 1});  // Saved by the op that overwrites it
+  profile.slots.push_back({1, 1, 1});  // saved by the op that overwrites it
   CHECK(remat::plain_peak_bytes(profile) == 20);
-  profile.records[1].forward_bytes = 5;  // Held by the program; autograd's copy is there then.
+  profile.records[1].forward_bytes = 5;  // Held by the program; autograd's copy exists by then.
   CHECK(remat::plain_peak_bytes(profile) == 20);
   profile.nodes[0].inside_bytes = 7;
   CHECK(remat::plain_peak_bytes(profile) == 27);
-  profile.nodes[1].inside_bytes = 9;  // Until here both are there.
+  profile.nodes[1].inside_bytes = 9;  // until here both exist
   CHECK(remat::plain_peak_bytes(profile) == 29);
   profile.slots.resize(1);
-  CHECK(remat::plain_peak_bytes(profile) == 17);  // The storage has gone with node 0.
+  CHECK(remat::plain_peak_bytes(profile) == 17);  // node 0 has freed the storage
   CHECK_THROWS_AS(remat::plain_peak_bytes(StepProfile{}), std::invalid_argument);
 }
 
@@ -286,7 +287,7 @@ TEST_CASE("What is dropped when the function has returned is not made again", "[
   CHECK(remat::plain_peak_bytes(profile) == 17);
   CHECK(remat::simulate_step(profile, {}).runs == std::vector<int32_t>{1, 1});
   profile.slots[0].node = remat::StepSlot::kDropped;
-  CHECK(remat::plain_peak_bytes(profile) == 10);  // In the forward
+  CHECK(remat::plain_peak_bytes(profile) == 10);  // in the forward
   CHECK(remat::simulate_step(profile, {}).runs == std::vector<int32_t>{0, 0});
 }
 
@@ -331,7 +332,7 @@ TEST_CASE("A guessed backward copies gradients where the forward has copied what
   CHECK(guess.nodes[2].inside_bytes == 2 * 10);
 }
 
-// The parts are views of one gradient, which lives until the last of them has been used.
+// The parts are views of one gradient, which is alive until the last part has been used.
 TEST_CASE("A guessed backward of parts that were concatenated holds the gradient of the whole",
           "[memory_plan]") {
   StepProfile profile = line_step(5);
@@ -349,7 +350,7 @@ TEST_CASE("A guessed backward of parts that were concatenated holds the gradient
 
 TEST_CASE("Without remat a branch that dies with the function is held as long as its last value",
           "[memory_plan]") {
-  // Value 3 dies with record 2, and what was saved for it with that.
+  // Value 3 dies with record 2, and so do the tensors that were saved for it.
   StepProfile profile = line_step(4);
   profile.records[3].reads = {0};
   profile.records[3].forward_bytes = 3;
@@ -389,7 +390,8 @@ TEST_CASE("A write copies memory that a slot holds, is given or is from outside"
   held.slots.push_back({1, 1, 1});
   CHECK(remat::simulate_step(held, {}).peak_bytes == 20);
 
-  // Given to a segment of its own: value 1 is kept, as a copy, and written in a second one.
+  // A value given to a segment of its own: value 1 is kept, as a copy, and written in a second
+  // copy.
   StepCuts cuts = kept({0});
   cuts.positions = {1};
   const StepSimulation given = remat::simulate_step(with_write(), cuts);
@@ -398,7 +400,8 @@ TEST_CASE("A write copies memory that a slot holds, is given or is from outside"
 }
 
 TEST_CASE("Of memory from outside that the step overwrites copies are kept", "[memory_plan]") {
-  // Record 1 writes 6 bytes from outside, of which 4 are kept as they were, and saves them.
+  // Record 1 writes 6 bytes from outside and saves them; the old contents of 4 of these bytes are
+  // kept.
   StepProfile profile = with_write();
   profile.records[1].reads = {0};
   profile.records[1].writes = {{0, 2}};
@@ -407,7 +410,7 @@ TEST_CASE("Of memory from outside that the step overwrites copies are kept", "[m
   const StepSimulation rerun = remat::simulate_step(profile, {});
   CHECK(rerun.kept_bytes == 4);
   CHECK(rerun.peak_bytes == 4 + 6);
-  // What it has written is kept: a copy at once, and nothing of what was there.
+  // The written value is kept: as a copy at once, without the old bytes.
   const StepSimulation kept_after = remat::simulate_step(profile, kept({1}));
   CHECK(kept_after.forward_peak_bytes == 6);
   CHECK(kept_after.kept_bytes == 6);
@@ -415,8 +418,8 @@ TEST_CASE("Of memory from outside that the step overwrites copies are kept", "[m
   CHECK(kept_after.rerun_us == 0);
 }
 
-/// Record 0 reads 6 bytes from outside, of which 4 are kept as they were, since record 1 overwrites
-/// them. `saved`: the value that the first node frees.
+/// Record 0 reads 6 bytes from outside; since record 1 overwrites them, the old contents of 4 bytes
+/// are kept. `saved`: the value that the first node frees.
 StepProfile with_part_kept(int32_t saved) {
   StepProfile profile = line_step(2);
   profile.values[0] = {-1, 0, 4, 2};
@@ -431,13 +434,13 @@ StepProfile with_part_kept(int32_t saved) {
 TEST_CASE("Memory from outside that is kept in parts is put together for a replay",
           "[memory_plan]") {
   StepProfile profile = with_part_kept(1);
-  CHECK(remat::simulate_step(profile, {}).peak_bytes == 4 + 10);  // Kept whole it is read as it is.
+  CHECK(remat::simulate_step(profile, {}).peak_bytes == 4 + 10);  // Kept whole it is read directly.
   profile.values[0].unpacked_bytes = 6;
   const StepSimulation result = remat::simulate_step(profile, {});
   CHECK(result.kept_bytes == 4);
   CHECK(result.peak_bytes == 4 + 6 + 10);
   CHECK(result.peak.phase == StepPhase::kReplay);
-  profile.nodes[0].inside_bytes = 8;  // It has gone when the replay has ended.
+  profile.nodes[0].inside_bytes = 8;  // It is freed when the replay has ended.
   CHECK(remat::simulate_step(profile, {}).peak_bytes == 4 + 10 + 8);
   profile.nodes[0].inside_bytes = 0;
   profile.records[0].reads_data = false;
@@ -450,7 +453,7 @@ TEST_CASE("A write takes on the memory that a replay has put together", "[memory
   CHECK(remat::simulate_step(profile, {}).peak_bytes == 4 + 6);
   profile.values[0].unpacked_bytes = 6;
   CHECK(remat::simulate_step(profile, {}).peak_bytes == 4 + 6);
-  profile.slots.push_back({1, 1, 1});  // Record 0 runs, too, and has read the same memory.
+  profile.slots.push_back({1, 1, 1});  // Record 0 runs too, and reads the same memory.
   CHECK(remat::simulate_step(profile, {}).peak_bytes == 4 + 6 + 10);
 }
 
@@ -458,7 +461,7 @@ TEST_CASE("What is kept of a storage that is written later has memory of its own
           "[memory_plan]") {
   StepProfile profile = with_write();
   profile.slots.push_back({1, 0, 1});
-  StepCuts cuts = kept({0, 1});  // Value 1, a copy from record 1 on, and value 2 in its storage
+  StepCuts cuts = kept({0, 1});  // value 1, a copy from record 1 on, and value 2 in its storage
   const StepSimulation result = remat::simulate_step(profile, cuts);
   CHECK(result.forward_peak_bytes == 10);
   CHECK(result.kept_bytes == 20);
@@ -474,7 +477,7 @@ TEST_CASE("Of a written storage that the program lets go only the newest value i
     profile.values[v].released = 0;
   }
   profile.end_bytes = 10;
-  const StepCuts cuts = kept({0, 1});  // Value 1, a copy until node 1, and value 2 until node 0
+  const StepCuts cuts = kept({0, 1});  // value 1, a copy until node 1, and value 2 until node 0
   CHECK(remat::simulate_step(profile, cuts).kept_bytes == 10);
   profile.nodes[0].inside_bytes = 100;
   CHECK(remat::simulate_step(profile, cuts).peak_bytes == 120);

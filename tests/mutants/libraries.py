@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""The libraries, built from a copy of the sources in which one thing is broken at a time."""
+"""Builds the libraries from a copy of the sources in which one thing is broken at a time."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ class Libraries:
 
     def __init__(self, folder: Path, release: Path):
         self.source = folder / "source"
-        # As deep as the real one, so that ccache finds what was compiled there.
+        # As deep as the real build folder, so that ccache finds objects that were compiled there.
         self.folder = self.source / "build" / "release"
         self.output = self.folder / "lib"
         self.unbroken = folder / "unbroken"
@@ -67,7 +67,7 @@ class Libraries:
                     copy.unlink()
 
     def _torch_of(self, release: Path) -> Path:
-        """The LibTorch of the tests, by a path inside the copy if it lies in our build folder."""
+        """Returns the LibTorch of the tests, by a path inside the copy if it lies in our build folder."""
         found = re.search(r"^LibTorch_LAST_ROOT:\w+=(.+)$", (release / "CMakeCache.txt").read_text(), re.MULTILINE)
         torch = Path(found.group(1))
         build = ROOT / "build"

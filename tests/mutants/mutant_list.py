@@ -17,11 +17,11 @@ SUITES = (ROOT / "tests" / "CMakeLists.txt").read_text()
 
 @dataclass(frozen=True)
 class Mutant:
-    breaks: str  # what holds no more; the mutant's name
+    breaks: str  # the broken property, which is the mutant's name
     file: str
     old: str
     new: str
-    suites: tuple[str, ...]  # those that should turn red, the cheapest first
+    suites: tuple[str, ...]  # suites that should turn red, the cheapest first
 
     def applied(self, source: str) -> str:
         return source.replace(self.old, self.new)
@@ -51,7 +51,8 @@ def fault_of(mutant: Mutant) -> str | None:
 
 
 def is_suite(name: str) -> bool:
-    """Those of one loop are numbered, or named for an order of streams; a run on CUDA tensors is named for its suite."""
+    """True if CMake has a suite of that name. Suites of a loop are numbered, or named for an order of streams; a run on CUDA
+    tensors is named for its suite."""
     if name.endswith(".cuda"):
         return f"remat_add_cuda_run({name.removesuffix('.cuda')} " in SUITES
     names = (re.sub(r"\.\d+$", "", name), re.sub(r"\.[^.]+$", ".${order}", name))

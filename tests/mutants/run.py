@@ -4,10 +4,10 @@
 
     python3 tests/mutants/run.py [--only TEXT] [--shard i/n] [--list | --table]
 
-Wants tests built in build/release. The libraries are built apart, from a copy of the sources; the tests stay as they
-are and get them by LD_LIBRARY_PATH. A red test counts if it is green with the unbroken libraries right after. Finished
+Needs the tests built in build/release. The libraries are built separately, from a copy of the sources; the unchanged
+tests load them by LD_LIBRARY_PATH. A red test counts if it is green with the unbroken libraries right after. Finished
 mutants are in build/mutants/results.tsv and are skipped as long as the library and the suite that saw them stay the
-same. Ends with 1 if a mutant survives all suites.
+same. Exits with 1 if a mutant survives all suites.
 """
 
 import argparse
@@ -33,9 +33,9 @@ class Result:
     mutant: str  # hashes: of the mutant, of the library's sources, of the suite that turned red
     sources: str
     suite_hash: str
-    suite: str  # empty: it survived
+    suite: str  # empty: the mutant survived
     case: str
-    seconds: str  # all that was run, and the compiler
+    seconds: str  # time of all that was run, and of the compiler
 
     def write(self) -> None:
         with open(RESULTS, "a") as file:
@@ -43,7 +43,7 @@ class Result:
 
 
 def read_results() -> dict[str, Result]:
-    """The last one of each mutant."""
+    """Returns the last result of each mutant."""
     if not RESULTS.exists():
         return {}
     rows = [line.split("\t") for line in RESULTS.read_text().splitlines()]
@@ -78,7 +78,7 @@ class Campaign:
             check_overridden(program, self.libraries.output)
 
     def run(self, mutants: list[Mutant]) -> list[Mutant]:
-        """Returns the survivors."""
+        """Runs the suites on each mutant; returns the survivors."""
         self._check_unbroken(mutants)
         survivors = []
         for number, mutant in enumerate(mutants, 1):
@@ -93,7 +93,7 @@ class Campaign:
         return next(suite.command[0] for suite in self.suites.values() if suite.is_catch)
 
     def _check_unbroken(self, mutants: list[Mutant]) -> None:
-        """The suites that are to turn red must be green now."""
+        """Checks that the suites that are to turn red are green without a mutant."""
         first = dict.fromkeys(name for mutant in mutants if not self._finished(mutant) for name in mutant.suites)
         for name in first:
             if name not in self.suites:
@@ -103,7 +103,7 @@ class Campaign:
                   flush=True)
             if outcome.red:
                 raise SystemExit(f"[mutants] {name}: expected it green without a mutant. Build and correct it first.")
-            # A mutant that never ends is known by that long before the suite's own limit.
+            # Detects a mutant that never ends long before the suite's own limit.
             limit = min(self.suites[name].timeout_s, 60 + 20 * outcome.seconds)
             self.suites[name] = replace(self.suites[name], timeout_s=limit)
 
@@ -170,7 +170,7 @@ def main() -> int:
     if options.table:
         print(table(mutants))
         return 0
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by an exception, so that no suite is left running
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # raises, so that no suite is left running
     survivors = Campaign(WORK / str(shard)).run(mutants)
     print(f"[mutants] {len(mutants) - len(survivors)} of {len(mutants)} turned a suite red")
     for mutant in survivors:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""The tests of a build folder, run with other libraries than they were built with."""
+"""Runs the tests of a build folder with other libraries than they were built with."""
 
 import hashlib
 import html
@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-# What sees no library of ours at run time, or builds one.
+# Tests that load none of our libraries at run time, or that build one.
 LEFT_OUT = ("compile_fail.", "consumer.", "load.", "mutants.")
 FUZZ_PROGRAMS = "2000"
 
@@ -21,7 +21,7 @@ FUZZ_PROGRAMS = "2000"
 @dataclass(frozen=True)
 class Outcome:
     red: bool
-    case: str  # the one that failed first; empty if it is not known
+    case: str  # the first case that failed; empty if not known
     seconds: float
 
 
@@ -42,7 +42,7 @@ class Suite:
         return "--durations" in self.command
 
     def run(self, libraries: Path, case: str = "") -> Outcome:
-        """Up to the first failure; `case`: only that one."""
+        """Runs the suite up to the first failure, or only `case`."""
         start = time.monotonic()
         process = subprocess.Popen(
             self._command(case), cwd=self.folder, env=self._environment(libraries), text=True, errors="replace",
@@ -54,7 +54,7 @@ class Suite:
             timed_out = True
             os.killpg(process.pid, signal.SIGKILL)
             output, _ = process.communicate()
-        except BaseException:  # this run is stopped
+        except BaseException:  # also when this run is stopped
             os.killpg(process.pid, signal.SIGKILL)
             raise
         seconds = time.monotonic() - start
@@ -63,7 +63,7 @@ class Suite:
         return Outcome(True, self._failed_case(output, timed_out), seconds)
 
     def fingerprint(self) -> str:
-        """Of what decides whether it turns red, the libraries excepted."""
+        """Returns a hash of everything that decides whether it turns red, except the libraries."""
         digest = hashlib.sha256(repr(self.command).encode())
         files = [Path(part) for part in self.command if part.endswith(".py")] if self.is_pytest else [Path(self.command[0])]
         for file in files:
@@ -86,7 +86,7 @@ class Suite:
     def _environment(self, libraries: Path) -> dict[str, str]:
         own = dict(entry.split("=", 1) for entry in self.environment)
         fuzz = {"REMAT_FUZZ_N": os.environ.get("REMAT_FUZZ_N", FUZZ_PROGRAMS)}
-        # Wins over the RUNPATH that the build wrote into programs and libraries.
+        # LD_LIBRARY_PATH wins over the RUNPATH that the build wrote into programs and libraries.
         return {**os.environ, **fuzz, **own, "LD_LIBRARY_PATH": str(libraries), "PYTHONUNBUFFERED": "1"}
 
     def _failed_case(self, output: str, timed_out: bool) -> str:
@@ -103,12 +103,12 @@ class Suite:
 
 
 def judged_command(command: list[str]) -> tuple[str, ...]:
-    """What tests/within_budget.sh runs."""
+    """Returns the command that tests/within_budget.sh runs."""
     return tuple(command[command.index("--") + 1:])
 
 
 def read_suites(build: Path) -> dict[str, Suite]:
-    """By name, those with the shortest budget first. What is not built is left out."""
+    """Returns the suites by name, those with the shortest budget first, without those that are not built."""
     listed = subprocess.run(
         ["ctest", "--test-dir", str(build), "--show-only=json-v1"], check=True, capture_output=True, text=True)
     suites = []

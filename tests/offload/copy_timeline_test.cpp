@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a planner says of an engine's copies is what the engine does, in virtual time.
+// The planner's timeline of copies against an engine's, in virtual time.
 #include <torch/torch.h>
 
 #include <cmath>
@@ -25,7 +25,8 @@ using detail::CopyStep;
 using detail::CopyTimeline;
 using StepKind = CopyStep::Kind;
 
-/// A step that puts values, lets them go, asks for each once or more, mostly the last one first.
+/// A random step that puts values, releases them, and gets each one once or more, mostly in reverse
+/// order.
 class RandomStep {
  public:
   explicit RandomStep(uint64_t seed) : random_(seed) {
@@ -94,7 +95,7 @@ class RandomStep {
   std::vector<CopyStep> steps_;
 };
 
-/// The same on an engine whose link has a virtual clock.
+/// Runs the step on an engine whose link has a virtual clock.
 class EngineRun {
  public:
   EngineRun(const std::vector<int64_t>& bytes, const OffloadTerms& terms)
@@ -108,12 +109,12 @@ class EngineRun {
                                 .prefetch_bytes = terms.prefetch_bytes,
                                 .max_leaving_bytes = terms.max_leaving_bytes})) {}
 
-  /// How long it waited.
+  /// Returns the time for which the step waited.
   double run(const std::vector<CopyStep>& steps) {
     std::vector<at::Tensor> made(bytes_.size());
     std::vector<std::shared_ptr<OffloadStore::Ticket>> tickets(bytes_.size());
     std::vector<std::vector<at::Tensor>> given(bytes_.size());
-    link_.clock->pass_us(1e6);  // No copy of the step before is under way.
+    link_.clock->pass_us(1e6);  // lets the copies of the step before end
     const double begin = link_.clock->now_us();
     double computed = 0;
     for (const CopyStep& step : steps) {
@@ -151,7 +152,7 @@ class EngineRun {
 };
 
 TEST_CASE("An engine that knows the order waits as long as is planned", "[offload][cpu]") {
-  const Silence silence;  // memories that are full
+  const Silence silence;  // memories that are full warn
   double waited = 0;
   int64_t moved = 0;
   for (uint64_t seed = 0; seed < 2000; ++seed) {
@@ -159,7 +160,7 @@ TEST_CASE("An engine that knows the order waits as long as is planned", "[offloa
     RandomStep step(seed);
     const OffloadTerms terms = step.terms();
     EngineRun engine(step.bytes(), terms);
-    engine.run(step.steps());  // learns the order
+    engine.run(step.steps());  // the engine learns the order
     const OffloadStats before = engine.stats();
     const double us = engine.run(step.steps());
     const OffloadStats after = engine.stats();

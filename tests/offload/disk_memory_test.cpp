@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Every call of the system that a file makes may fail: an error or the documented fallback, the
-// next step right, no file left.
+// Every system call on a file may fail: the result is an error or the documented fallback, the next
+// step is right, and no file is left.
 #include <torch/torch.h>
 
 #include <dirent.h>
@@ -27,7 +27,7 @@
 namespace remat {
 namespace {
 
-/// A folder of its own, which must be empty again at its end.
+/// A temporary folder, which must be empty at its end.
 class Folder {
  public:
   Folder() : path_("/tmp/remat-disk-test-XXXXXX") { REQUIRE(::mkdtemp(path_.data())); }
@@ -50,7 +50,7 @@ class Folder {
 enum class Fault : uint8_t { kError, kShort, kPartial, kInterrupted, kSlow };
 enum class Call : uint8_t { kAllocate, kWrite, kRead };
 
-/// The system, but for one call of one kind.
+/// System calls of which one call of one kind fails.
 class FaultyCalls final : public detail::DiskCalls {
  public:
   FaultyCalls(Call kind, int64_t number, Fault fault, int error)
@@ -112,8 +112,8 @@ at::Tensor numbered(int64_t value) {
   return torch::full({5000 + value * 700}, value, torch::kInt);
 }
 
-/// Puts six, waits until they have left, and asks for them. True if all came back right; what get()
-/// throws is added to `errors`.
+/// Puts six tensors, waits until they have left, and gets them. Returns true if all came back
+/// right; errors of get() are added to `errors`.
 bool step(OffloadEngine& engine, std::vector<std::string>& errors) {
   std::vector<std::shared_ptr<OffloadStore::Ticket>> tickets;
   for (int64_t i = 0; i < 6; ++i) tickets.push_back(engine.put(numbered(i)));
@@ -196,7 +196,7 @@ TEST_CASE("A fault at any call of the system is an error or a fallback", "[offlo
   CHECK(folder.file_count() == 0);
 }
 
-/// Hands back other bytes.
+/// Reads back other bytes than were written.
 struct Rotten final : detail::DiskCalls {
   ssize_t read(int file, void* data, size_t bytes, int64_t offset) override {
     const ssize_t count = DiskCalls::read(file, data, bytes, offset);

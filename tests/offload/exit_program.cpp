@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Ends with copies under way, out of this memory and into it; what they use lives in statics, whose
-// destructors run in no order that the engine knows.
+// Ends with copies in both directions under way, which use statics whose destructors run in no
+// order that the engine knows.
 #include <torch/torch.h>
 
 #include <cstdint>
@@ -40,7 +40,7 @@ void leave_copies_under_way(remat::OffloadEngine& engine) {
   for (Tickets last = put(engine, 4); !last.empty(); last.pop_back()) last.back()->get();
   Tickets these = put(engine, 4);
   while (engine.stats().left_count < 1) engine.put(torch::ones({1}));
-  these[2]->get();  // and fetches others ahead
+  these[2]->get();  // prefetches others
   tickets().insert(tickets().end(), these.begin(), these.end());
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Masks as bits: all come back as they were.
+// Masks stored as bits: all come back unchanged.
 #include <torch/torch.h>
 
 #include <memory>
@@ -65,7 +65,7 @@ TEST_CASE("A dropout keeps its mask as bits, there or in another memory", "[offl
     CHECK(store->stats().mask_bytes == 4096);
     CHECK(store->stats().packed_bytes == 512);
   }
-  CHECK(mask_store()->limits()->min_bytes == OffloadPlace::kNoLimit);  // moves nothing
+  CHECK(mask_store()->limits()->min_bytes == OffloadPlace::kNoLimit);  // does not offload
   CHECK(mask_store(engine)->limits()->min_bytes == 0);
 }
 

@@ -25,7 +25,7 @@
 namespace remat {
 namespace {
 
-constexpr int64_t kBytes = 1000000;  // of each tensor
+constexpr int64_t kBytes = 1000000;  // bytes of each tensor
 using Ticket = std::shared_ptr<OffloadStore::Ticket>;
 
 at::Tensor tensor_of(int64_t value) {
@@ -36,8 +36,8 @@ bool is_tensor_of(const at::Tensor& tensor, int64_t value) {
   return tensor.numel() == kBytes / 4 && tensor.eq(value).all().item<bool>();
 }
 
-/// An engine on a link in virtual time; layers that take 100 us forward and 200 us backward. On
-/// CUDA the link is the device's: tests that read the clock, or count on it, are [cpu].
+/// An engine on a link in virtual time, and layers that take 100 us forward and 200 us backward. On
+/// CUDA the link is the device's: tests that read the clock, or depend on it, are [cpu].
 struct Chain {
   VirtualLink sim;
   std::shared_ptr<OffloadEngine> engine;
@@ -82,14 +82,14 @@ TEST_CASE("Copies that take less time than their layers cost none", "[offload][c
   const OffloadStats stats = chain.engine->stats();
   CHECK(stats.left_bytes == 7 * kBytes);
   CHECK(stats.prefetched_count == 6);
-  CHECK(stats.stayed_count == 2);  // the last, and the one before, which leaves as backward begins
+  CHECK(stats.stayed_count == 2);  // the last; and the one before, which leaves as backward begins
   CHECK(stats.away_bytes == 0);
 }
 
 TEST_CASE("What has not left when backward comes stays", "[offload][cpu]") {
   // 1 MB at 2 GB/s: 500 us each way. Of 8 layers, put at 100, 200... 800 us, the first leaves from
   // 200 on, the second from 700 on: one is away when the backward begins at 800 us. It is fetched
-  // at once, and there at 1300 us, long before the backward comes to it.
+  // at once and is back at 1300 us, long before the backward needs it.
   const Chain chain(2);
   chain.step(8);
   CHECK(chain.sim.clock->now_us() == 8 * 100 + 8 * 200);
@@ -107,7 +107,7 @@ TEST_CASE("A backward waits for a copy that nothing hides", "[offload][cpu]") {
 }
 
 TEST_CASE("A storage's memory goes when its copy is done", "[offload][cpu]") {
-  const Chain chain(1);  // 1000 us a copy
+  const Chain chain(1);  // 1000 us for each copy
   at::Tensor tensor = tensor_of(1);
   const c10::weak_intrusive_ptr<c10::StorageImpl> memory(tensor.storage().getWeakStorageImpl());
   const Ticket first = chain.engine->put(tensor);
@@ -216,7 +216,7 @@ TEST_CASE("A step is fetched in the order of the one before", "[offload][cpu]") 
 TEST_CASE("No more is fetched ahead, and on its way out, than is allowed", "[offload][cpu]") {
   const Chain chain(1, {.min_bytes = 0, .prefetch_bytes = 2 * kBytes, .max_leaving_bytes = kBytes});
   std::vector<Ticket> tickets = chain.forward(8);
-  // Each copy takes 1000 us, and one may be under way: the forward waits for the others.
+  // Each copy takes 1000 us, and one may be under way at a time: the forward waits for the others.
   CHECK(chain.sim.clock->now_us() == (200 + 6 * 1000));
   CHECK(chain.engine->stats().leaving_bytes == kBytes);
   chain.sim.clock->pass_us(1000);
@@ -240,7 +240,7 @@ TEST_CASE("Small storages, other devices and what is over the limit stay", "[off
   CHECK(left_with({.min_bytes = 0, .device = default_device()}) == 5);
 }
 
-/// Memory of the host that fails when it is told to.
+/// Host memory that fails on demand.
 struct Failing final : OffloadMemory {
   struct Event final : CopyEvent {
     bool is_done() override { return true; }
@@ -322,7 +322,7 @@ TEST_CASE("What a memory fails to read is an error, and the next step is right",
 }
 
 TEST_CASE("Without room it stays with one warning, or raises", "[offload][cpu]") {
-  // Room for one.
+  // The memory has room for one tensor.
   const VirtualLink sim = virtual_link({});
   const auto memory = host_memory({.max_bytes = 1 << 20, .link = sim.link});
   OffloadOptions options{.memories = {memory}, .min_bytes = 0};
@@ -363,11 +363,11 @@ TEST_CASE("What is written after it was put is an error", "[offload]") {
 }
 
 TEST_CASE("What is written while it leaves is put anew", "[offload][cpu]") {
-  const Chain chain(1);  // 1000 us a copy
+  const Chain chain(1);  // 1000 us for each copy
   const Ticket first = chain.engine->put(tensor_of(1));
   const Ticket other = chain.engine->put(tensor_of(2));
   at::Tensor here = first->get();
-  chain.sim.clock->pass_us(1000);  // the copy has the values of before
+  chain.sim.clock->pass_us(1000);  // the copy has the values from before
   here.add_(5);
   const Ticket second = chain.engine->put(here);
   here.reset();
@@ -416,7 +416,7 @@ TEST_CASE("Steps of changing sizes take at most twice what one needs", "[offload
   int64_t most = 0;
   for (int64_t step = 0; step < 60; ++step) {
     const int64_t bytes = kBytes * (10 + step * 7 % 60) / 10;
-    most = std::max(most, 3 * (bytes + 4096));  // of four the last stays
+    most = std::max(most, 3 * (bytes + 4096));  // the last of four tensors stays
     std::vector<Ticket> tickets;
     for (int64_t i = 0; i < 4; ++i)
       tickets.push_back(engine->put(torch::ones({bytes}, torch::kByte)));
@@ -446,14 +446,14 @@ TEST_CASE("Threads share an engine", "[offload][threads]") {
   CHECK(engine->stats().leaving_bytes == 0);
 }
 
-// AddressSanitizer's allocator may have a mutex at a fork, for which the child waits for ever when
+// AddressSanitizer's allocator may hold a mutex at a fork; the child would then wait for ever when
 // it frees memory.
 #ifndef __SANITIZE_ADDRESS__
-/// True if a forked process can take memory, and ends.
+/// True if a forked process can use the memory, and then ends.
 bool takes_in_forked_process(OffloadMemory& memory) {
   const pid_t child = ::fork();
   if (child == 0) {
-    ::alarm(5);  // which ends it
+    ::alarm(5);  // ends the child if it hangs
     const bool has_room = memory.take(kBytes, c10::kCPU) != nullptr;
     ::_exit(has_room ? 0 : 1);
   }

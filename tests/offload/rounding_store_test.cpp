@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Numbers in fewer bits: how far they are off, and who is told.
+// Numbers stored in fewer bits: their errors, and who is told of them.
 #include <torch/torch.h>
 
 #include <cmath>
@@ -48,7 +48,7 @@ TEST_CASE("Numbers of every size are as near as their type can be", "[offload]")
       CHECK(stats.max_error == exact_error.max().item<double>());
       const double norm = tensor.to(at::kDouble).div(size).norm().item<double>();
       const double relative = exact_error.div(size).norm().item<double>() / norm;
-      // The sums of squares are not added in the same order.
+      // The sums of squares may be added in another order.
       CHECK(std::abs(stats.max_relative_error - relative) <= 1e-12 * relative);
     }
   }
@@ -85,7 +85,7 @@ TEST_CASE("What is not finite stays so and hides nothing", "[offload]") {
       CHECK(at::equal(got.slice(0, 0, 3), tensor.slice(0, 0, 3)));
       CHECK(std::isnan(got[3].item<float>()));
       CHECK(at::equal(got.slice(0, 4, 6), tensor.slice(0, 4, 6)));
-      // A number that is none hides an infinite one from amax().
+      // A NaN hides an infinite number from amax().
       const at::Tensor others = through(*store, tensor.slice(0, 4).to(wide)).to(at::kFloat);
       CHECK(at::equal(others.slice(0, 0, 2), tensor.slice(0, 4, 6)));
       CHECK(others[2].item<float>() >= 1);
@@ -97,7 +97,7 @@ TEST_CASE("What is not finite stays so and hides nothing", "[offload]") {
 }
 
 TEST_CASE("What is finite stays so", "[offload]") {
-  const at::Tensor halves = at::arange(0x7c00, at::kShort).view(at::kHalf);  // all that are >= 0
+  const at::Tensor halves = at::arange(0x7c00, at::kShort).view(at::kHalf);  // all values >= 0
   for (const SmallType& type : kSmallTypes) {
     const at::Tensor large =
         at::tensor({std::numeric_limits<float>::max(), 1.0F, 0.0F}, default_device());

@@ -13,7 +13,7 @@
 
 namespace remat {
 
-// Blocks by size, the last one freed first.
+// Free blocks by size; the last one freed is used first.
 class ScheduledLink::Pool : public std::enable_shared_from_this<Pool> {
  public:
   ~Pool() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A device whose queues run in a random order that its events allow, as bad as a real one may be.
+// A device whose queues run in any order that its events allow, chosen at random: the worst that a
+// real device may do.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,18 +17,18 @@
 
 namespace remat {
 
-/// A wait that is left out.
+/// A wait that is left out on purpose.
 enum class MissingWait : uint8_t {
   kNone,
   kCopyOutForCompute,
   kCopyInForCompute,
   kComputeForCopyIn,
-  kHostForCopyOut,  ///< Copies out say that they are done when they have been queued.
+  kHostForCopyOut,  ///< Copies out report that they are done as soon as they are queued.
   kHostForCopyIn,
 };
 
-/// Nothing that it is given runs before somebody asks whether it is done, or waits. Memory that is
-/// freed is given to the next who asks, at once, as by CUDA's caching allocator. One thread.
+/// Queued work runs only when somebody asks whether it is done, or waits. Freed memory is reused at
+/// once for the next allocation, as by CUDA's caching allocator. For one thread.
 class ScheduledLink final : public CopyLink, public std::enable_shared_from_this<ScheduledLink> {
  public:
   ScheduledLink(uint64_t seed, MissingWait missing);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Random programs on a device whose queues run in random order: every value that comes back is the
-// one that was put, whatever runs when. REMAT_OFFLOAD_N: programs (default 3000). The device is in
-// the memory of the CPU.
+// one that was put, whatever the order. REMAT_OFFLOAD_N: programs (default 3000). The device uses
+// CPU memory.
 #include <torch/torch.h>
 
 #include <cstdint>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr int64_t kWordBytes = sizeof(int64_t);
 
-/// Tensors with one value each, put away and asked for again in a random order.
+/// Tensors with one value each, put and fetched again in a random order.
 class Program {
  public:
   Program(uint64_t seed, MissingWait missing)
@@ -95,7 +95,7 @@ class Program {
     if (below(8) > 0) check(put.ticket->get(), put.value);
     if (below(4) == 0) filled(-2);
     if (below(6) == 0) check(put.ticket->get(), put.value);
-    if (below(6) == 0) return;  // as with a graph that is kept
+    if (below(6) == 0) return;  // as with retain_graph
     tickets_.erase(tickets_.begin() + static_cast<std::ptrdiff_t>(which));
   }
 
@@ -122,7 +122,7 @@ TEST_CASE("What comes back is what was put, in whatever order queues run",
   }
 }
 
-// How many of the programs it takes says how sharp they are.
+// The number of programs needed shows how sharp they are.
 TEST_CASE("Each wait that is left out is noticed", "[offload][schedules][cpu]") {
   const MissingWait missing = GENERATE(
       MissingWait::kCopyOutForCompute, MissingWait::kCopyInForCompute,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Steps of every kind with engines whose threads copy, among them failing and abandoned ones, leave
-// nothing behind: no byte here or elsewhere, no file, no thread.
+// Steps of every kind with engines whose threads copy, some failing or abandoned, leave nothing
+// behind: no byte here or elsewhere, no file, no thread.
 #include <c10/core/thread_pool.h>
 #include <torch/torch.h>
 
@@ -34,8 +34,8 @@ namespace {
 constexpr int64_t kWidth = 32;
 constexpr int64_t kKinds = 9;
 
-/// Steps of three layers, each on the next of: host memory, a disk, little host memory before it,
-/// with windows of two tensors.
+/// Steps of three layers, each on the next store: host memory, a disk, little host memory before a
+/// disk, with windows of two tensors.
 class EngineSteps {
  public:
   EngineSteps() {
@@ -65,10 +65,10 @@ class EngineSteps {
         check(loss(ReplayEngine::kTape));
         break;
       case 2:
-        loss(ReplayEngine::kFunction);  // No backward
+        loss(ReplayEngine::kFunction);  // no backward
         break;
       case 3:
-        loss(ReplayEngine::kFunction).backward({}, /*retain_graph=*/true);  // and dropped
+        loss(ReplayEngine::kFunction).backward({}, /*retain_graph=*/true);  // dropped
         break;
       case 4:
         x_.mutable_grad() = torch::autograd::grad({layers(ReplayEngine::kFunction, 2).sum()}, {x_},
@@ -93,7 +93,7 @@ class EngineSteps {
 
   int64_t wrong() const { return wrong_; }
 
-  /// Gives copies time to end, and lets go of what they used.
+  /// Waits for copies to end, and releases the memory that they used.
   void settle() const {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     for (const auto& engine : engines_) engine->put(torch::ones({1}));
@@ -139,7 +139,7 @@ class EngineSteps {
 
   const std::shared_ptr<OffloadStore>& store() const { return stores_[engine_]; }
 
-  // Of the first step of that kind, whatever the store.
+  // Checks against the first step of that kind, whatever the store.
   void check(const at::Tensor& loss) {
     loss.backward();
     at::Tensor& expected = expected_[loss.item<float>()];
@@ -179,7 +179,7 @@ class EngineSteps {
   at::Tensor w_ =
       torch::linspace(0, 0.1, kWidth* kWidth).view({kWidth, kWidth}).clone().requires_grad_();
   std::map<float, at::Tensor> expected_;
-  c10::TaskThreadPool thread_{1};  // one for all: c10d keeps a few bytes of each that runs regions
+  c10::TaskThreadPool thread_{1};  // shared: c10d keeps a few bytes for each thread with regions
   bool fails_ = false;
   bool fails_in_replay_ = false;
   int64_t wrong_ = 0;
@@ -188,7 +188,7 @@ class EngineSteps {
 TEST_CASE("Steps with engines are flat", "[offload][threads][soak]") {
   const int64_t steps = soak_steps_per_part();
   EngineSteps model;
-  for (int64_t i = 0; i < 200; ++i) model.run(i);  // First uses allocate once for all.
+  for (int64_t i = 0; i < 200; ++i) model.run(i);  // First uses allocate memory that stays.
   const int64_t files = entries("/proc/self/fd");
   const int64_t threads = entries("/proc/self/task");
   int64_t least_growth = std::numeric_limits<int64_t>::max();
@@ -205,9 +205,9 @@ TEST_CASE("Steps with engines are flat", "[offload][threads][soak]") {
   }
   CHECK(model.wrong() == 0);
   CHECK(model.moved() > steps);
-  // The C library moves what it has; a leak of one byte a step shows in each part.
+  // The C library moves its memory around; a leak of one byte per step would show in each part.
   CHECK(least_growth < steps);
-  // Copies that are late for once take a block more; not each time.
+  // Copies that are late once take one more block, but not each time.
   CHECK(least_taken == 0);
   CHECK(live_regions().empty());
   CHECK(entries("/proc/self/fd") == files);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A tensor's way into a store and back.
+// Sends a tensor through a store and back.
 #pragma once
 
 #include <torch/torch.h>
@@ -11,14 +11,14 @@
 
 namespace remat {
 
-/// What the store gives back, whose layout and dtype are checked.
+/// Returns the tensor that the store gives back; checks its layout and dtype.
 inline at::Tensor through(OffloadStore& store, const at::Tensor& tensor) {
   const auto ticket = store.put(tensor);
   const at::Tensor got = ticket->get();
   CHECK(got.sizes() == tensor.sizes());
   CHECK(got.strides() == tensor.strides());
   CHECK(got.scalar_type() == tensor.scalar_type());
-  // As often as it is asked for
+  // Each get() must return the same tensor.
   CHECK(at::allclose(ticket->get(), got, /*rtol=*/0, /*atol=*/0, /*equal_nan=*/true));
   return got;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Follows the executor's description in docs/explanation/planner.md word by word, with a set of
-// what is in memory.
+// Follows the executor's description in docs/reference/plan-files.md literally, with a set of the tensors in
+// memory.
 #include "planner/brute_force.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace remat::test {
 
 namespace {
 
-using Name = std::pair<int, std::string>;  // Region, and tensor, or "g:" and tensor; chain tensors:
+using Name = std::pair<int, std::string>;  // Region, and tensor or "g:" and tensor; chain tensors:
                                            // {i, "x"} and {i, "g:x"}
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
@@ -33,7 +33,7 @@ bool rerun_reads(const BlockType& type, uint32_t rerun, const std::string& tenso
   return false;
 }
 
-/// The rule of which ops run again, as often as it changes something.
+/// Applies the rule that says which ops run again, as long as it changes something.
 uint32_t drop_dead(const BlockType& type, uint32_t rerun) {
   for (bool changed = true; changed;) {
     changed = false;
@@ -85,7 +85,7 @@ class Machine {
     cost_.peak_bytes = std::max(cost_.peak_bytes, live_ + workspace);
   }
 
-  /// The name of a tensor of a region from `first` to `after`.
+  /// Returns the name of a tensor of a region from `first` to `after`.
   static Name named(const BlockType& type, int first, int after, const std::string& tensor) {
     if (tensor == "in") return {first, "x"};
     if (tensor == type.output) return {after, "x"};
@@ -157,7 +157,7 @@ class Machine {
       if ((rerun >> u & 1U) == 0) continue;
       const ProfileOp& op = type.ops[u];
       execute(type, first, after, op);
-      // Whatever no backward and no later op of the replay reads goes, kept or made just now.
+      // Frees every value, kept or just made, that no backward and no later op of the replay reads.
       for (size_t v = 0; v <= u; ++v) {
         for (const ProfileTensor& out : type.ops[v].outs) {
           const uint32_t later = rerun & ~((2U << u) - 1U);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Every plan of a small profile, replayed by a program that shares nothing with the planner.
+// Enumerates every plan of a small profile, and replays it with code that shares nothing with the
+// planner.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ struct BruteRun {
 
 struct BrutePlan {
   std::vector<BruteRun> runs;
-  std::vector<std::pair<int, int>> groups;  ///< (first, next)
+  std::vector<std::pair<int, int>> groups;  ///< (first, one past the last)
 };
 
 struct BruteCost {
@@ -30,16 +31,16 @@ struct BruteCost {
   int64_t peak_bytes = 0;
 };
 
-/// All plans, of which there are at most `limit`; nothing if there are more.
+/// Returns all plans, if there are at most `limit`; else none.
 std::vector<BrutePlan> all_plans(const Profile& profile, size_t limit);
 
 BruteCost replay(const Profile& profile, const BrutePlan& plan);
 
-/// The same plan in this program's terms.
+/// Converts a plan of the planner.
 BrutePlan from_plan(const Profile& profile, const Plan& plan);
 
-/// One to four regions of one to four ops, with residual connections, masks, workspaces, dead ops,
-/// merged regions.
+/// Makes one to four regions of one to four ops, with residual connections, masks, workspaces, dead
+/// ops and merged regions.
 Profile random_profile(std::mt19937& random);
 
 }  // namespace remat::test

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// No plan of small random profiles beats the planner, and none that it makes costs more than it
-// says.
+// No plan of small random profiles beats the planner's, and no plan of the planner costs more than
+// it says.
 #include "planner/brute_force.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ uint64_t from_environment(const char* name, uint64_t otherwise) {
   return text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-/// Least time per peak, for peaks at which it falls.
+/// Returns the least time per peak, at the peaks where it falls.
 std::map<int64_t, double> frontier_of(const Profile& profile, const std::vector<BrutePlan>& plans) {
   std::map<int64_t, double> best;
   for (const BrutePlan& plan : plans) {
@@ -47,7 +47,8 @@ std::map<int64_t, double> frontier_of(const Profile& profile, const std::vector<
   return best;
 }
 
-/// Empty, or what is wrong. Catch's assertions cost too much for so many.
+/// Returns what is wrong, or an empty text. Catch's assertions would be too slow for so many
+/// checks.
 std::string plan_fault_of(const Profile& profile, const std::vector<BrutePlan>& plans) {
   const std::map<int64_t, double> expected = frontier_of(profile, plans);
   const Planner planner(profile);
@@ -74,8 +75,8 @@ std::string plan_fault_of(const Profile& profile, const std::vector<BrutePlan>& 
     if (cost.time_us != plan.total_time_us || cost.time_us != point.total_time_us)
       return where + "another time than said";
     if (!plan.feasible || cost.peak_bytes > point.budget_bytes) return where + "does not fit";
-    // Between breakpoints the optimum stays while the bound falls, and just below the next one it
-    // is tightest.
+    // Between breakpoints the optimum stays the same while the bound falls; the bound is tightest
+    // just below the next breakpoint.
     const int64_t next = at == expected.end() ? point.budget_bytes * 2 : at->first;
     for (const int64_t budget : {point.budget_bytes, (point.budget_bytes + next) / 2, next - 1}) {
       if (planner.lower_bound(budget) > point.overhead + 1e-12)
@@ -116,7 +117,7 @@ TEST_CASE("All plans of random profiles, tried one by one, come to the planner's
     FAIL("seed " << seed << ": " << fault << "\n" << profile.to_json());
   }
   WARN(profiles << " profiles, " << plans_tried << " plans");
-  // The numbers say that the test still looks at something.
+  // These numbers ensure that the test still covers enough.
   CHECK(plans_tried > 100 * profiles);
   CHECK(with_groups > profiles / 3);
   CHECK(with_merges > profiles / 20);

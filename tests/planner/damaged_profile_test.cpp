@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A damaged file is refused by name and line, or it is another valid file and everything said of it
-// is true.
+// A damaged file is refused by name and line, or it is another valid file and everything that the
+// planner says of it is true.
 #include "damage/mutation.h"
 
 #include <string>
@@ -21,7 +21,7 @@ using remat::Profile;
 using remat::test::read_mutants;
 using remat::test::Tally;
 
-/// "[profile] mutant.json:12: place: expected ..., got .... What to do."
+/// True for "[profile] mutant.json:12: place: expected ..., got .... What to do."
 bool names_the_place(const std::string& what, const std::string& text) {
   const std::string head = "[" + what + "] mutant.json:";
   if (text.rfind(head, 0) != 0 || text.find(": expected ") == std::string::npos ||
@@ -33,17 +33,16 @@ bool names_the_place(const std::string& what, const std::string& text) {
          text.find_first_not_of("0123456789", head.size()) == colon;
 }
 
-/// Empty if all that the planner says of the profile is true.
+/// Returns an empty text if all that the planner says of the profile is true.
 std::string fault_of(const Profile& profile) {
   const Profile again = Profile::from_json(profile.to_json());
   if (again.digest() != profile.digest()) return "written and read back it is another profile";
-  if (profile.chain.size() > 12)
-    return "";  // A long chain takes long; what it says is no different.
+  if (profile.chain.size() > 12) return "";  // A long chain takes long, and tests nothing else.
   const Planner planner(profile);
   const int64_t least = planner.frontier().least_budget_bytes();
   const int64_t peak = planner.frontier().no_checkpoint_peak_bytes();
   for (const int64_t budget : {least, (least + peak) / 2, peak}) {
-    const Plan plan = planner.plan(budget);  // Throws if its replay differs.
+    const Plan plan = planner.plan(budget);  // throws if its replay differs
     if (!plan.feasible || plan.simulated_peak_bytes > budget) return "a plan does not fit";
     if (plan.lower_bound > plan.overhead) return "a bound above a plan";
     if (Plan::from_json(plan.to_json(), profile).to_json() != plan.to_json())
@@ -60,8 +59,8 @@ TEST_CASE("A damaged profile is refused with its line, or is a profile",
   std::vector<std::string> digests;
   for (const auto& path : remat::test::instances("small_")) {
     texts.push_back(remat::test::read_file(path));
-    // Without the expected answers, so that changes hit what is read; with a link, so that OFFLOAD
-    // is planned.
+    // Without the expected answers, so that damage hits fields that are read; with a link, so that
+    // OFFLOAD is planned.
     Profile profile = Profile::from_json(texts.back());
     profile.link_gbps = 1e-3;
     texts.push_back(profile.to_json());

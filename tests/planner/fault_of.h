@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a profile is refused for.
+// The error by which a changed profile is refused.
 #pragma once
 
 #include <stdexcept>
@@ -10,7 +10,8 @@
 
 namespace remat::test {
 
-/// The error of `profile`, called "changed", once `change` has been done to it; or "no error".
+/// Returns the error of `profile`, called "changed", after `change` was applied to it; or "no
+/// error".
 template <typename Change>
 std::string fault_of(Profile profile, Change change) {
   change(profile);

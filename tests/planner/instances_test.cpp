@@ -26,7 +26,7 @@ struct Instance {
   Planner planner;
 };
 
-/// A plan that fits, and says so itself.
+/// Checks that a plan fits, and says so itself.
 void check_fits(const Plan& plan, int64_t budget_bytes) {
   CHECK(plan.feasible);
   CHECK(plan.budget_bytes == budget_bytes);
@@ -42,8 +42,7 @@ void check_infeasible(const Planner& planner, int64_t budget_bytes) {
   CHECK_FALSE(plan.feasible);
   CHECK(plan.least_budget_bytes > budget_bytes);
   CHECK(plan.least_budget_bytes == planner.frontier().least_budget_bytes());
-  // What holds the least plan's peak is named, and the bytes are all there where few things are
-  // held.
+  // The tensors at the least plan's peak are named; with few tensors they account for all bytes.
   REQUIRE_FALSE(plan.held.empty());
   int64_t held = 0;
   for (const remat::PeakHolding& holding : plan.held) {
@@ -73,7 +72,7 @@ TEST_CASE("Small and medium instances come out exactly at every breakpoint", "[p
       const Plan plan = instance.planner.plan(budget);
       check_fits(plan, budget);
       CHECK(plan.total_time_us == point["optimum"].get<double>());
-      // One byte less must cost time, or not fit: else the breakpoint would lie lower.
+      // One byte less must cost time, or not fit; otherwise the breakpoint would be lower.
       const Plan below = instance.planner.plan(budget - 1);
       CHECK((!below.feasible || below.total_time_us > plan.total_time_us));
     }
@@ -99,8 +98,8 @@ TEST_CASE("Large instances come out to a millionth", "[policy][planner]") {
       check_fits(plan, budget);
       // The expected numbers are rounded to 0.01 us of some 500,000.
       CHECK(std::abs(plan.total_time_us / point["optimum"].get<double>() - 1) <= 1e-6);
-      // Ours looks at more moments than the bound of the data, so it is never the lower one (data:
-      // 6 digits).
+      // The planner looks at more moments than the bound of the data, so its bound is never lower
+      // (data: 6 digits).
       CHECK(plan.lower_bound >= point["universal_lower_bound_overhead"].get<double>() - 1e-6);
       ++compared;
     }
@@ -130,7 +129,7 @@ TEST_CASE("Plans with OFFLOAD reach or beat the best that is known", "[policy][p
       CHECK(plan.overhead <= point["overhead"].get<double>() + 5e-7);  // The data have 6 digits.
       CHECK(plan.overhead <= last_overhead);
       last_overhead = plan.overhead;
-      // The plan as a file tells the same and is replayed with its copies.
+      // A plan written to a file and read back is the same, and is replayed with its copies.
       CHECK(Plan::from_json(plan.to_json(), instance.planner.profile()).to_json() ==
             plan.to_json());
       ++compared;

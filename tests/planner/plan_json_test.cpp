@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Plans as JSON: a plan that is not what it says is refused.
+// Plans as JSON: a plan whose numbers are not true is refused.
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -48,7 +48,7 @@ TEST_CASE("A plan survives being written and read", "[policy][plan]") {
   const Plan plan = Plan::from_json(fixture.plan.dump(), fixture.planner.profile());
   CHECK(plan.to_json() == fixture.planner.plan(90).to_json());
   CHECK(plan.feasible);
-  CHECK(plan.total_time_us == 75);  // The instance's answer for 90 bytes
+  CHECK(plan.total_time_us == 75);  // the instance's answer for 90 bytes
 }
 
 TEST_CASE("What a plan says of itself must come out of a replay", "[policy][plan][errors]") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Faults that were found once, each by the name of what went wrong.
+// Regression tests, each named after its former fault.
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -30,7 +30,7 @@ ProfileOp op_of(const std::string& name, const std::vector<std::string>& ins,
   return made;
 }
 
-/// Regions A and B, each in -> h -> y of which h has 64 and 640 bytes, and both as one region M.
+/// Regions A and B, each in -> h -> y, whose h have 64 and 640 bytes, and both merged as region M.
 Profile two_regions() {
   Profile profile;
   profile.block_types = {
@@ -47,7 +47,7 @@ Profile two_regions() {
   return profile;
 }
 
-/// What a planner says of the text of a plan, with `key` changed.
+/// Returns the planner's error for the text of a plan with `key` changed.
 std::string read_fault(const Planner& planner, int64_t budget, const char* key,
                        const nlohmann::ordered_json& value) {
   nlohmann::ordered_json text = nlohmann::ordered_json::parse(planner.plan(budget).to_json());
@@ -60,7 +60,7 @@ std::string read_fault(const Planner& planner, int64_t budget, const char* key,
   return "no error";
 }
 
-/// A region of `ops` ops one after the other.
+/// A region of `ops` ops in a row.
 Profile line_profile(int ops) {
   Profile profile;
   BlockType type{"line", 8, true, "", {}};
@@ -119,7 +119,7 @@ TEST_CASE("A second merge pattern over the same regions is refused", "[policy][p
 TEST_CASE("A region that no gradient passes is refused", "[policy][profile][faults]") {
   const std::string fault = remat::test::fault_of(two_regions(), [](Profile& p) {
     p.merge_patterns.clear();
-    p.block_types[1].ops[1].ins.clear();  // c reads "in", but nothing leads on to the output.
+    p.block_types[1].ops[1].ins.clear();  // c reads "in", but no path leads to the output
   });
   CHECK_THAT(fault, ContainsSubstring("[profile] changed: chain[1] (region 1 'B'): expected ops "
                                       "that lead from \"in\" to the output"));
@@ -127,8 +127,8 @@ TEST_CASE("A region that no gradient passes is refused", "[policy][profile][faul
 
 TEST_CASE("The lower bound leaves out ops that no gradient reaches",
           "[policy][planner][bound][faults]") {
-  // Nobody reads s, so side's backward may run at once, and its 100 bytes of m are gone before the
-  // 100 bytes of workspace are there: forward of A with m 132, backward of side 132, last's
+  // s is not read, so side's backward may run at once, and its 100 bytes of m are freed before the
+  // 100 bytes of workspace are needed: forward of A with m 132, backward of side 132, last's
   // backward 8 + 8 + 8 (x_0, t, x_1) + 8 (gradient of t) + 8 + 8 (gradients) + 100 = 148.
   Profile profile;
   ProfileOp side = op_of("side", {"t"}, {{"s", 0}});
@@ -300,7 +300,7 @@ TEST_CASE("Names with control characters are refused", "[policy][profile][faults
 }
 
 TEST_CASE("Keys given twice are looked for in linear time", "[policy][profile][faults]") {
-  // In quadratic time this takes minutes, and the suite's time limit ends it.
+  // In quadratic time this takes minutes, so the suite's time limit would end it.
   std::string text = "{";
   for (int i = 0; i < 300000; ++i) text += "\"k" + std::to_string(i) + "\": 0,\n";
   CHECK_THROWS_WITH(

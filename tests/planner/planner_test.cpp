@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What the planner offers beside optima: budgets in words, reasons, cut regions, other classes of
+// Features of the planner beside optima: budgets in words, reasons, cut regions, other classes of
 // plans.
 #include <algorithm>
 #include <cmath>
@@ -39,8 +39,7 @@ remat::ProfileOp op(const std::string& name, const std::string& in, const std::s
   return made;
 }
 
-/// One region of `ops` ops one after the other, each tensor `bytes`: a single tensor passes
-/// everywhere.
+/// One region of `ops` ops in a row, each tensor `bytes`: only one tensor crosses at each position.
 remat::BlockType line(const std::string& name, int ops, int64_t bytes) {
   remat::BlockType type;
   type.name = name;
@@ -148,8 +147,8 @@ TEST_CASE("Fewer breakpoints cost time and never memory", "[policy][planner]") {
 }
 
 TEST_CASE("A region of many ops is cut where single tensors pass", "[policy][planner][split]") {
-  // 40 ops in a line are cut into parts of 18, 18 and 4; the same line as one region could not be
-  // tried out.
+  // 40 ops in a row are cut into parts of 18, 18 and 4; as one region they would be too many to
+  // enumerate.
   const Planner planner(line_profile(40, 3));
   const Plan plan = planner.plan(planner.budget_bytes("40%"));
   REQUIRE(plan.table.size() == 9);
@@ -165,8 +164,8 @@ TEST_CASE("A region of many ops is cut where single tensors pass", "[policy][pla
 }
 
 TEST_CASE("No cut where a second tensor passes", "[policy][planner][split]") {
-  // Op 30 reads what op 10 makes: the cuts left are after ops 0 to 10 and 30 to 38. 18 ops at most,
-  // so 11 + 20 + 9.
+  // Op 30 reads the result of op 10: cuts are left after ops 0 to 10 and 30 to 38. With at most 18
+  // ops these parts have 11 + 20 + 9.
   Profile profile = line_profile(40, 2);
   profile.block_types[0].ops[30].ins.emplace_back("t10");
   const Plan plan = Planner(profile).plan(1 << 20);
@@ -177,11 +176,11 @@ TEST_CASE("No cut where a second tensor passes", "[policy][planner][split]") {
 }
 
 TEST_CASE("The hull's policies come close to all policies", "[policy][planner][hull]") {
-  // Every op reads the input too, so two tensors pass everywhere and nothing can be cut.
+  // Every op reads the input too, so two tensors cross at each position and no cut is possible.
   Profile few = line_profile(16, 4);
   for (size_t i = 1; i < 16; ++i) few.block_types[0].ops[i].ins.emplace_back("in");
-  // Three ops without time and bytes make 19, more than are tried out: the hull is used. Times and
-  // bytes stay.
+  // With three more ops without time and bytes there are 19, too many to enumerate: the hull is
+  // used. Times and bytes stay the same.
   Profile many = few;
   for (int i = 0; i < 3; ++i) {
     remat::ProfileOp nothing =
@@ -275,7 +274,7 @@ TEST_CASE("A slot is explained by who needs it", "[policy][planner][explain]") {
   const Plan plan = planner.plan(planner.budget_bytes("12.2%"));
   const auto all = planner.explain(plan, "attn.qkv");
   REQUIRE(all.size() == 36);
-  const auto one = planner.explain(plan, "71/pd");  // A tensor names its op.
+  const auto one = planner.explain(plan, "71/pd");  // a tensor names its op
   REQUIRE(one.size() == 1);
   CHECK(one[0].op == "attn.drop");
   CHECK(one[0].region == "attn");

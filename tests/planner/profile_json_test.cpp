@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Profiles as JSON: what is read, and how faults are worded.
+// Profiles as JSON: how they are read, and how faults are worded.
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -15,7 +15,7 @@ using remat::Profile;
 
 namespace {
 
-// Line numbers are those of this text.
+// Line numbers in errors are those of this text.
 const char* const small = R"({
  "time_unit": "us",
  "byte_unit": "B",
@@ -45,7 +45,8 @@ std::string error_of(const std::string& text) {
   return "no error";
 }
 
-/// Every key of an object that to_json writes must be described, and every required one be there.
+/// Checks that every key of an object that to_json writes is described, and that every required key
+/// is there.
 void check_described(const nlohmann::json& value, nlohmann::json schema,
                      const nlohmann::json& root) {
   if (schema.contains("$ref"))
@@ -189,7 +190,7 @@ TEST_CASE("The published schemas describe all that is written", "[policy][schema
     CHECK(plan["feasible"] == (budget > 1000));
     check_described(plan, plan_schema, plan_schema);
   }
-  // Instances carry answers too.
+  // Files of instances have answers, too.
   for (const auto& instance : remat::test::instances("")) {
     CAPTURE(instance.filename());
     check_described(nlohmann::json::parse(remat::test::read_file(instance)), profile_schema,

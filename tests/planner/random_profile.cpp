@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Small profiles with all that can make plans differ.
+// Small random profiles with everything that can make plans differ.
 #include <string>
 
 #include "planner/brute_force.h"
@@ -17,7 +17,7 @@ class Maker {
     Profile profile;
     profile.name = "random";
     const int types = pick(1, 4);
-    const int sizes = pick(1, 4);  // Of chain tensors: the more, the fewer types follow each other.
+    const int sizes = pick(1, 4);  // the more sizes, the fewer types follow each other
     const auto size = [&] { return int64_t{8} << pick(0, sizes - 1); };
     for (int i = 0; i < types; ++i) {
       const int64_t in = i == 0 ? size() : output_bytes(profile.block_types.back());
@@ -85,8 +85,8 @@ class Maker {
     return type;
   }
 
-  /// Two neighbours as one region. Their tensors have names of their own unless they are of one
-  /// type.
+  /// Merges two neighbours into one region. Their tensors have different names unless they are of
+  /// one type.
   void add_merge(Profile& profile) {
     const int at = pick(0, static_cast<int>(profile.chain.size()) - 2);
     const int first = profile.chain[at];

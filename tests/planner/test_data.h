@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The planner's test data, and files in general.
+// The planner's test data, and helpers for files.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ inline std::filesystem::path planner_data() {
   return REMAT_PLANNER_DATA;
 }
 
-/// Files of tests/data/planner whose names begin so, sorted.
+/// Returns the files of tests/data/planner whose names begin with `prefix`, sorted.
 inline std::vector<std::filesystem::path> instances(const std::string& prefix) {
   std::vector<std::filesystem::path> paths;
   for (const auto& entry : std::filesystem::directory_iterator(planner_data())) {

@@ -15,7 +15,7 @@
 namespace remat {
 namespace {
 
-/// Python makes its messages of UTF-8 only.
+/// True for UTF-8, the only encoding of Python's messages.
 bool is_utf8(const std::string& text) {
   try {
     return !nlohmann::json(text).dump().empty();
@@ -24,7 +24,8 @@ bool is_utf8(const std::string& text) {
   }
 }
 
-/// "[policy] mutant.json: expected ..., got ....", or "[policy] mutant.json, rule 3...: ...".
+/// True for "[policy] mutant.json: expected ..., got ....", or "[policy] mutant.json, rule 3...:
+/// ...".
 bool table_names_the_place(const std::string& text) {
   const std::string head = "[policy] mutant.json";
   if (!text.starts_with(head) || text.find("expected ") == std::string::npos ||
@@ -52,7 +53,7 @@ std::vector<std::string> policy_files() {
   return texts;
 }
 
-/// Empty if the table can be asked and written, and is the same when it is read back.
+/// Returns an empty text if the table can be used and written, and is the same when read back.
 std::string table_fault_of(const PolicyTable& table) {
   for (const char* name : {"attention", "block1/aten::mm#3", "", "aten::add.Tensor#0"}) {
     if (table.explain(name).empty()) return "it explains nothing";
@@ -100,7 +101,7 @@ TEST_CASE("A policy file of brackets inside brackets is refused, however deep", 
         error = refusal.what();
       }
       CHECK(table_names_the_place(error));
-      CHECK(error.size() < 1000);  // It names the place and does not print the file.
+      CHECK(error.size() < 1000);  // names the place without printing the file
     }
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which rule decides, in what form rules may be written, and what is refused.
+// Policy tables: the rule that decides, the syntax of rules, and refused rules.
 #include <remat/policy/policy_table.h>
 
 #include <stdexcept>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Of a damaged recording what comes before the damage is read, or an error says that it is none.
+// A damaged recording is read up to the damage, or an error says that the file is no recording.
 #include <unistd.h>
 
 #include <filesystem>
@@ -65,7 +65,7 @@ std::vector<std::string> samples() {
   return all;
 }
 
-/// With the events of each block changed by `damage`, under a checksum that is right.
+/// Changes the events of each block by `damage`, under a correct checksum.
 template <class Damage>
 std::string with_damaged_events(const std::string& file, Damage&& damage) {
   std::string changed = remat::detail::file_header();
@@ -84,7 +84,7 @@ struct Tally {
   size_t whole = 0;
 };
 
-/// What is read can be asked anything.
+/// Calls every reader of a recording.
 void look_at(const Recording& recording) {
   const std::vector<remat::MemoryBlock> blocks = memory_blocks(recording);
   REQUIRE(alive_by_kind(recording, blocks).size() == recording.memory.size());

@@ -14,8 +14,7 @@
 
 namespace remat::test {
 
-/// Adds events of one thread, each later than the one before. Memory is at addresses that go with
-/// `base`.
+/// Adds events of one thread, each later than the one before. Addresses depend on `base`.
 class RecordedProgram {
  public:
   using Tensors = std::vector<RecordedTensor>;
@@ -36,7 +35,7 @@ class RecordedProgram {
     return static_cast<StringId>(recording.strings.size() - 1);
   }
 
-  /// With memory of its own, that no op has made.
+  /// A tensor with memory of its own, which no op has made.
   RecordedTensor tensor(std::vector<int64_t> sizes = {4, 4}, const std::string& dtype = "float32",
                         bool requires_grad = false, const std::string& device = "cpu") {
     return viewed({0, next_address_ += 64, 0},
@@ -104,7 +103,7 @@ class RecordedProgram {
     phase = OpPhase::kReplay;
     line_ = 110;
   }
-  /// `threw`: its last op has, before it ran.
+  /// `threw`: the last op threw before it ran.
   void end_replay(bool threw = false, bool in_op = true) {
     recording.replays.back().end_ns = ++now_;
     recording.replays.back().threw = threw;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What the page of a recording is told; python/tests/test_report_page.py looks at what it shows.
+// Data for the page of a recording; python/tests/test_report_page.py tests what the page shows.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -53,7 +53,7 @@ std::vector<int64_t> sums_of(const json& differences) {
 
 using Bytes = std::array<int64_t, kBlockKinds>;
 
-/// The chart at each of its moments.
+/// Returns the chart at each of its moments.
 std::vector<AliveByKind> chart_of(const json& run) {
   const std::vector<int64_t> times = sums_of(run["curve"]["time"]);
   std::vector<AliveByKind> chart(times.size());
@@ -68,7 +68,7 @@ std::vector<AliveByKind> chart_of(const json& run) {
   return chart;
 }
 
-/// What the rows of the table come to at each moment.
+/// Returns the sums of the table's rows at each moment.
 std::vector<Bytes> rows_at_moments(const json& run, size_t moments) {
   std::vector<Bytes> all(moments, Bytes{});
   const json& alive = run["alive"];
@@ -135,7 +135,7 @@ TEST_CASE("A peak that lasts one event of thousands is in the chart", "[recordin
   CHECK(chart.size() <= 44);
   CHECK(chart[run["curve"]["peak"].get<size_t>()].total() == 101);
   CHECK(std::any_of(chart.begin(), chart.end(), [](const AliveByKind& moment) {
-    return moment.time_ns == 1000 + 10 * 3138;  // what the mark sees
+    return moment.time_ns == 1000 + 10 * 3138;  // seen at the mark
   }));
 }
 
@@ -163,14 +163,14 @@ TEST_CASE("A row says what made its blocks", "[recording]") {
     if (origin[0] == static_cast<int>(BlockKind::kKept)) {
       has_kept = true;
       CHECK(word(origin[1]) == "aten::_scaled_dot_product_flash_attention");
-      CHECK(origin[4] == 2);  // its slot
+      CHECK(origin[4] == 2);  // the result's slot
       CHECK(word(origin[5]) == "attention (SAVE)");
       CHECK(word(origin[6]) == "gpt.py:41 forward");
     }
     if (origin[0] == static_cast<int>(BlockKind::kWeightGradient)) {
       has_gradient = true;
       CHECK(word(origin[2]) == "AddmmBackward0");
-      CHECK(word(origin[3]).get<std::string>().rfind("h.", 0) == 0);  // of the node's op
+      CHECK(word(origin[3]).get<std::string>().rfind("h.", 0) == 0);  // label of the node's op
     }
   }
   CHECK(has_kept);
@@ -266,7 +266,7 @@ TEST_CASE("A plan is measured in its steps, not by what the program makes betwee
                       memory(366, 6, -1),  memory(410, 7, 900), memory(420, 7, -1)};
   const json plans = run_of(recording)["plans"];
   REQUIRE(plans.size() == 1);
-  CHECK(plans[0][7] == 85);  // of the second step; the first makes 70
+  CHECK(plans[0][7] == 85);  // the second step's; the first makes 70
 }
 
 TEST_CASE("Text of a recording is no markup of the page", "[recording]") {

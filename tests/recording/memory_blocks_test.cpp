@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Who made each block of memory, and which op of the forward each op of a replay is.
+// The maker of each block of memory, and the op of the forward for each op of a replay.
 #include <string>
 #include <vector>
 
@@ -44,7 +44,7 @@ class Builder {
     recording.threads = {{{0, 9, 0}, 0}};
   }
 
-  /// Its place.
+  /// Adds an op and returns its index.
   size_t op(remat::StringId name, OpPhase phase, uint64_t region) {
     OpEvent op;
     op.begin_ns = ++now_;
@@ -58,7 +58,7 @@ class Builder {
     return recording.ops.size() - 1;
   }
 
-  /// In that op; kNoOp: in none.
+  /// Adds an allocation (or a free) in that op; kNoOp: outside any op.
   void memory(uint64_t address, int64_t bytes, size_t op = kNoOp) {
     const remat::TimeNs time_ns = op == kNoOp ? ++now_ : recording.ops[op].end_ns;
     recording.memory.push_back({{time_ns, address, bytes, kCpu, op == kNoOp ? 0 : op + 1}, 0});
@@ -75,7 +75,7 @@ class Builder {
 
   void load(uint64_t region) { recording.loads.push_back({{++now_, region, 0}, 0}); }
 
-  /// What runs begins then; end() ends it.
+  /// Begins a replay, which end() ends.
   void replay(uint64_t region, bool from_function) {
     recording.replays.push_back({{++now_, 0, region, from_function, false}, 0});
   }
@@ -138,7 +138,7 @@ TEST_CASE("A block knows the op that made it, what for, and its line", "[recordi
   CHECK(blocks[3].line == kLine);
   CHECK(blocks[4].kind == BlockKind::kWeightGradient);
   CHECK(blocks[4].node == 0);
-  CHECK(blocks[4].line == kLine);  // of the op of its node
+  CHECK(blocks[4].line == kLine);  // the line of the node's op
 
   const auto alive = alive_by_kind(built.recording, blocks);
   REQUIRE(alive.size() == 7);
@@ -195,7 +195,7 @@ TEST_CASE("What calls kept is told by region and call, names that differ by numb
     }
     built.memory(address++, 64, built.op(kSin, OpPhase::kForward, region));  // not kept
   }
-  // Made in a region, saved in a call of another one.
+  // A tensor made in a region and saved in a call of another region.
   built.region(3, 0);
   built.recording.regions.back().label = kNode;
   built.memory(address, 40, built.op(kSin, OpPhase::kForward, 1));
@@ -216,7 +216,7 @@ TEST_CASE("What a SAVE call made and backward finds is kept", "[recording]") {
   built.recording.ops[op].call = kCall;
   built.memory(100, 8, op);
   built.memory(200, 8, op);
-  built.memory(200, -8);  // nobody reads it
+  built.memory(200, -8);  // not read by any op
   built.load(1);
   built.memory(100, -8);
   const std::vector<MemoryBlock> blocks = memory_blocks(built.recording);
@@ -239,7 +239,7 @@ TEST_CASE("Ops of a function's replay are linked in order, without what SAVE cal
     const size_t first = built.op(kSin, OpPhase::kReplay, 1);
     built.op(kMul, OpPhase::kReplay, 1);
     built.op(kMul, OpPhase::kReplay, 1);
-    built.op(kMul, OpPhase::kReplay, 1);  // that the forward did not run
+    built.op(kMul, OpPhase::kReplay, 1);  // an op that the forward did not run
     built.end_replay();
     const std::vector<size_t> links = forward_ops(built.recording);
     CHECK(links[first] == a);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What PyTorch's memory viewer is given of a recording.
+// Snapshots of a recording for PyTorch's memory viewer.
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -32,7 +32,7 @@ json snapshot_of(const Recording& recording) {
   return json::parse(written(recording, SnapshotFormat::kJson));
 }
 
-/// A kept block, one of no op that is freed, and one that comes to its address.
+/// A block that stays, a freed one that belongs to no op, and a later one at its address.
 Recording three_blocks() {
   Recording recording;
   recording.strings = {"", "aten::mm", "block", "cpu", "gate", "dir/model.py:12 forward"};
@@ -76,7 +76,7 @@ TEST_CASE("A snapshot tells of each allocation and free, in order", "[recording]
   CHECK(first["addr"] == 0x7f0000001000);
   CHECK(first["size"] == 4096);
   CHECK(first["stream"] == 0);
-  CHECK(first["time_us"] == 5001);  // 5,000 us after 1970 it began, and 1.5 us after that it is
+  CHECK(first["time_us"] == 5001);  // it began 5,000 us after 1970; this is 1.5 us later
   CHECK(traces[0][4]["time_us"] == 5004);
   CHECK(traces[0][5]["size"] == 16);
   CHECK(traces[0][8]["size"] == 70'000);
@@ -113,7 +113,7 @@ TEST_CASE("The frames of a block say why it lives", "[recording]") {
 
 TEST_CASE("A block that another region saves has the slot of that one", "[recording]") {
   Recording recording = three_blocks();
-  recording.saves[0].region = 8;  // of which the recording does not tell
+  recording.saves[0].region = 8;  // a region that is not in the recording
   CHECK(snapshot_of(recording)["segments"][0]["frames"][0]["filename"] == "region 8, slot 3");
 }
 
@@ -149,10 +149,10 @@ TEST_CASE("Devices have the numbers of their names, and the CPU the first that i
 
 TEST_CASE("A pickle says the same as the JSON", "[recording]") {
   Recording recording = three_blocks();
-  for (uint64_t i = 1; i <= 300; ++i) {  // more texts than have numbers of one byte
+  for (uint64_t i = 1; i <= 300; ++i) {  // more texts than one-byte numbers can count
     recording.strings.push_back("cpu:" + std::to_string(i) + " \xC3\xA9");
     const auto device = static_cast<remat::StringId>(recording.strings.size() - 1);
-    const auto bytes = static_cast<int64_t>(i * i * i * i);  // numbers of one byte to eight
+    const auto bytes = static_cast<int64_t>(i * i * i * i);  // numbers of one to eight bytes
     recording.memory.push_back({{static_cast<int64_t>(7000 + i), i << 8U, bytes, device, 0}, 0});
     recording.memory.push_back({{static_cast<int64_t>(7000 + i), 300, 10, 3, 0}, 0});
     recording.strings.push_back("aten::op" + std::to_string(i));

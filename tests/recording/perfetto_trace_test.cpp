@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Perfetto traces, taken apart by the numbers of fields in Perfetto's definitions.
+// Perfetto traces, parsed by the field numbers of Perfetto's definitions.
 #include <map>
 #include <sstream>
 #include <string>
@@ -24,13 +24,13 @@ struct Slice {
   uint64_t begin = 0;
   uint64_t end = 0;
   std::string track;
-  size_t depth = 0;  ///< Slices around it on the track
+  size_t depth = 0;  ///< slices around it on the track
   std::map<std::string, std::string> annotations;
   std::vector<uint64_t> flows;
   std::vector<uint64_t> ended_flows;
 };
 
-/// Reads a trace as Perfetto does: names by their numbers, slices by their begins and ends.
+/// Reads a trace as Perfetto does: names by their numbers, slices by their beginnings and ends.
 struct Trace {
   explicit Trace(const Recording& recording) {
     std::ostringstream out;
@@ -133,7 +133,7 @@ OpEvent& add_op(Recording& recording, int64_t begin, int64_t end, uint32_t depth
   return recording.ops.back();
 }
 
-/// One op in a region that its tape runs twice more.
+/// One op in a region, which a tape runs twice more.
 Recording replayed_twice() {
   Recording recording = empty_recording();
   recording.regions = {{{5, 1, 1, 0, 0, 2}, 0}};
@@ -190,8 +190,8 @@ TEST_CASE("A flow goes from an op of a forward to each op that runs it again", "
   CHECK(ops[2].ended_flows == std::vector<uint64_t>{ops[0].flows[1]});
   CHECK(ops[0].flows[0] != ops[0].flows[1]);
   CHECK(ops[1].flows.empty());
-  CHECK(ops[1].annotations.at("line") == "model.py:3 forward");  // of the forward
-  // What runs again is inside of its replay, which begins at the same time.
+  CHECK(ops[1].annotations.at("line") == "model.py:3 forward");  // the line of the forward
+  // The op runs inside its replay, which begins at the same time.
   CHECK(ops[1].track == "replays");
   CHECK(ops[1].depth == 1);
   CHECK(ops[0].track == "thread step.py");
@@ -211,8 +211,8 @@ TEST_CASE("A replay is around the op that begins with it", "[recording]") {
 TEST_CASE("Slices of a track nest, and what overlaps has a track of its own", "[recording]") {
   Recording recording = empty_recording();
   add_op(recording, 10, 30);
-  add_op(recording, 10, 20, 1);  // called by the first
-  add_op(recording, 20, 30, 1);  // the same, and no child of the second
+  add_op(recording, 10, 20, 1);  // called by the first op
+  add_op(recording, 20, 30, 1);  // called by the first, and no child of the second
   add_op(recording, 25, 40);     // ends on another thread
   add_op(recording, 41, 40);     // damaged: it ends before it begins
   const Trace trace(recording);
@@ -235,7 +235,7 @@ TEST_CASE("Counters tell the bytes that are alive, of all and by kind", "[record
   const Trace trace(recording);
   CHECK(trace.counters.at("bytes alive") == std::vector<int64_t>{8, 24, 16});
   CHECK(trace.counters.at("bytes alive: outside of regions") == std::vector<int64_t>{8, 24, 16});
-  CHECK(trace.counters.count("bytes alive: kept") == 0);  // nothing to tell
+  CHECK(trace.counters.count("bytes alive: kept") == 0);  // no bytes to show
   CHECK(trace.parents.size() == 1 + 6);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Reads the opcodes of pickles that PyTorch's memory viewer knows and snapshots have.
+// Reads the pickle opcodes that PyTorch's memory viewer supports and snapshots use.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class PickleReader {
   }
 
  private:
-  /// What a memo has is not told of what is put into it later, so lists in it are filled here.
+  /// A value on the stack. The memo has a copy, number `memo`, to update when a list is filled.
   struct Value {
     nlohmann::json value;
     int64_t memo = -1;
@@ -112,7 +112,7 @@ class PickleReader {
     return taken;
   }
 
-  std::string_view bytes_;  // what is left
+  std::string_view bytes_;  // the bytes still to be read
   std::vector<Value> stack_;
   std::map<int64_t, nlohmann::json> memo_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A message of protobuf, taken apart without its definition.
+// Parses a protobuf message without its definition.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace remat::test {
 
-/// Fields by number, each with its values in order.
+/// The fields by number, each with its values in order.
 class ProtobufMessage {
  public:
   explicit ProtobufMessage(std::string_view bytes) : bytes_(bytes) {
@@ -34,7 +34,7 @@ class ProtobufMessage {
   const std::vector<uint64_t>& numbers(uint32_t field) { return numbers_[field]; }
   const std::vector<std::string>& texts(uint32_t field) { return texts_[field]; }
 
-  /// Of a field that is there once.
+  /// Returns the value of a field that must occur once.
   uint64_t number(uint32_t field) {
     REQUIRE(numbers_[field].size() == 1);
     return numbers_[field][0];
@@ -73,7 +73,7 @@ class ProtobufMessage {
     return value;
   }
 
-  std::string_view bytes_;  // what is left
+  std::string_view bytes_;  // the bytes still to be read
   std::map<uint32_t, std::vector<uint64_t>> numbers_;
   std::map<uint32_t, std::vector<std::string>> texts_;
 };

@@ -23,7 +23,7 @@ using remat::RegionTotals;
 
 namespace {
 
-/// Two regions with one label, of which the second has a forward op and its replay on a tape.
+/// Two regions with one label; the second has a forward op and its replay from a tape.
 Recording two_regions() {
   Recording recording;
   recording.strings = {"", "block", "aten::sin", "cpu"};
@@ -48,7 +48,7 @@ Recording two_regions() {
   };
   op(0, 4, OpPhase::kOutside, 0, 0);
   op(10, 20, OpPhase::kForward, 1, 0);
-  op(12, 15, OpPhase::kForward, 1, 1);  // called by the one before
+  op(12, 15, OpPhase::kForward, 1, 1);  // called by the op before
   op(30, 35, OpPhase::kForward, 2, 0);
   op(50, 58, OpPhase::kReplay, 2, 0);
   op(60, 61, OpPhase::kBackward, 0, 0);
@@ -56,7 +56,7 @@ Recording two_regions() {
                      {{31, 2, 0, {}, false, true}, 0},
                      {{51, 2, 0, {}, true, false}, 0}};
   recording.memory = {{{1, 100, 8, 3, 0}, 0},  {{2, 200, 16, 3, 0}, 0}, {{3, 100, -8, 3, 0}, 0},
-                      {{4, 300, 4, 3, 0}, 0},  {{5, 200, 2, 3, 0}, 0},  // its free was not seen
+                      {{4, 300, 4, 3, 0}, 0},  {{5, 200, 2, 3, 0}, 0},  // its free was not recorded
                       {{70, 999, -5, 3, 0}, 0}};
   return recording;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What is written is what is read.
+// A recording is read as it was written.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,7 +28,7 @@ using remat::test::sample_recording;
 
 namespace {
 
-/// A path of this test alone; the file goes with it.
+/// A path for this test alone; removes the file at its end.
 class Path {
  public:
   explicit Path(const std::string& name)

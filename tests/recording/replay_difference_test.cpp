@@ -21,7 +21,7 @@ using remat::test::RecordedProgram;
 
 namespace {
 
-/// What a region does, in its forward or again. `x` and `w` are the same both times.
+/// Arguments of a region's body, in its forward or replay. `x` and `w` are the same both times.
 struct Region {
   RecordedProgram& program;
   RecordedTensor x;
@@ -34,7 +34,7 @@ struct Region {
 };
 using Body = std::function<void(const Region&)>;
 
-/// A region that runs, and again in backward.
+/// A region, and its replay in backward.
 Recording region_and_replay(const Body& forward, const Body& again, bool threw, bool in_op = true) {
   RecordedProgram program;
   const RecordedTensor x = program.tensor({4, 4}, "float32", true);
@@ -50,7 +50,7 @@ Recording region_and_replay(const Body& forward, const Body& again, bool threw, 
   return program.recording;
 }
 
-/// With two ops before, so that the one that differs is number 2.
+/// Puts two ops before, so that the op that differs is number 2.
 Body after_two_ops(const Body& rest) {
   return [rest](const Region& region) {
     const RecordedTensor y = region.op("aten::sin", {region.x});
@@ -63,8 +63,8 @@ struct Divergence {
   DifferenceCause cause;
   Body forward;
   Body again;
-  std::string first;   // part of its words
-  std::string second;  // the same
+  std::string first;   // part of the first op's text
+  std::string second;  // part of the second op's text
 };
 
 RecordedTensor with(const Region& region, RecordedTensor tensor,
@@ -115,7 +115,7 @@ std::vector<Divergence> other_ops() {
   };
 }
 
-/// One op on a tensor that `change` has changed in the replay.
+/// Returns the difference for one op on a tensor that `change` has changed in the replay.
 Divergence on_tensor(DifferenceCause cause,
                      const std::function<void(RecordedLayout&, RecordedProgram&)>& change,
                      const std::string& second, int64_t offset = 0) {
@@ -292,7 +292,7 @@ TEST_CASE("A replay that does the same has no difference", "[recording]") {
     region.op("aten::exp", {region.op("aten::neg", {region.x})});
   });
   CHECK(remat::replay_differences(region_and_replay(body, body, false)).empty());
-  // It stops early, and a view computes nothing.
+  // The replay stops early, and the view that it leaves out computes nothing.
   const Body shorter = after_two_ops([](const Region& region) {
     region.op("aten::t", {region.x});
     region.op("aten::neg", {region.x});
@@ -325,7 +325,7 @@ TEST_CASE("Where a replay threw and nothing differs a number may, or what is not
   const Body plain = after_two_ops([](const Region&) {});
   CHECK(cause(plain, true) == DifferenceCause::kUnrecorded);
   CHECK(cause(plain, false) == DifferenceCause::kUnrecorded);
-  // Before its first op
+  // throws before its first op
   const auto none = remat::replay_differences(region_and_replay(
       plain, [](const Region&) {}, true, false));
   REQUIRE(none.size() == 1);

@@ -102,7 +102,7 @@ TEST_CASE("What a replay has copied is for another run the tensor from outside",
   CHECK_FALSE(remat::first_difference(run(1000, true), run(3000, false)));
 }
 
-/// Two ops of one name, on weights in this order, and one on both.
+/// Two ops with the same name, on weights in this order, and one on both.
 Recording reads(uint64_t base, bool swapped, bool frees) {
   RecordedProgram program(base);
   RecordedTensor a = program.tensor();

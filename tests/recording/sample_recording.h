@@ -10,13 +10,13 @@
 
 namespace remat::test {
 
-/// A step with a region, two threads and every kind of event. Times and sizes go with `seed`.
+/// A step with a region, two threads and every kind of event. Times and sizes depend on `seed`.
 Recording sample_recording(int64_t seed);
 
-/// Writes it as a recorder would: a block of each thread, in `parts` pieces.
+/// Writes it as a recorder would: a block for each thread, in `parts` pieces.
 void write(const Recording& recording, const std::string& path, size_t parts = 1);
 
-/// Equal, but for damage?
+/// True if both have the same events and texts, whatever their damage flags.
 bool same(const Recording& a, const Recording& b);
 
 }  // namespace remat::test

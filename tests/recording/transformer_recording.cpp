@@ -11,15 +11,15 @@ namespace {
 
 constexpr int64_t kUnit = 6'291'456;  // 2 x 1024 tokens of 768 numbers of 4 bytes
 constexpr LayoutId kLayout = 1;
-constexpr uint64_t kThread = 5;  // torch's number of it
+constexpr uint64_t kThread = 5;  // the thread's number in torch
 
 struct LayerOp {
   const char* name;
   const char* node;
   const char* line;
-  int units;          // of its result
-  int us;             // in the forward
-  int weights_units;  // of its weights' gradient; 0: it has none.
+  int units;          // size of its result
+  int us;             // time in the forward
+  int weights_units;  // size of its weights' gradient; 0: no gradient
   bool is_attention;
 };
 
@@ -66,7 +66,7 @@ class Steps {
   struct Layer {
     uint64_t region = 0;
     std::vector<uint64_t> kept;     // results of SAVE calls
-    std::vector<uint64_t> results;  // of the replay
+    std::vector<uint64_t> results;  // results of the replay
     std::vector<uint64_t> sequences;
     uint64_t output = 0;
   };
@@ -98,7 +98,7 @@ class Steps {
     return recording_.ops.back();
   }
 
-  /// In the newest op.
+  /// Allocates memory in the newest op.
   uint64_t allocate(int64_t bytes) {
     const uint64_t address = 0x7f0000000000 + 4096 * ++allocated_;
     recording_.memory.push_back({{now_, address, bytes, device_, recording_.ops.size()}, 0});

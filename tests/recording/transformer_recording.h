@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A recording as of training a transformer, with numbers that could be real.
+// A recording like one of training a transformer, with realistic numbers.
 #pragma once
 
 #include <string>
@@ -12,15 +12,15 @@ namespace remat::test {
 struct TransformerSteps {
   int steps = 2;
   int layers = 12;              ///< Regions "h.0", "h.1", ...
-  bool keeps_attention = true;  ///< By a SAVE call in each region
-  bool has_plans = true;        ///< From the second step on
+  bool keeps_attention = true;  ///< A SAVE call in each region keeps it.
+  bool has_plans = true;        ///< Steps from the second on have plans.
   std::string first_label{};    ///< Instead of "h.0"
 };
 
-/// Of 12 layers each step is about 1,650 events.
+/// With 12 layers each step has about 1,650 events.
 Recording transformer_recording(const TransformerSteps& steps);
 
-/// Ops, memory, saves, loads, nodes and the rest.
+/// Returns the number of ops, memory events, saves, loads, nodes and the rest.
 size_t events_of(const Recording& recording);
 
 }  // namespace remat::test

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-# Two rooms of a module, and another module, for cmake/CheckRooms.cmake: all that it must find is wrong here.
+# Two rooms of a module, and another module, for cmake/CheckRooms.cmake, with one instance of each error that it must find.
 set(here "${CMAKE_CURRENT_LIST_DIR}")
 set(rooms tests/lower tests/upper other)
 set(files_of_tests/lower "${here}/lower/low.h")

@@ -20,7 +20,7 @@ at::Tensor racing(const at::Tensor& x) {
 }
 
 void step() {
-  // Both are here before one writes, and nothing orders what they write.
+  // Both threads reach this point before either writes, and nothing orders their writes.
   ++present;
   while (present.load(std::memory_order_relaxed) < 2) std::this_thread::yield();
   const at::Tensor x = torch::ones({4}).requires_grad_();

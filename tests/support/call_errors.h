@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Errors of a function of named calls, in the forward and where its replay makes others.
+// Errors of named calls, in the forward and where the replay makes other calls.
 #pragma once
 
 #include <string>
@@ -13,14 +13,14 @@
 
 namespace remat {
 
-/// What the forward of `fn` in a region throws.
+/// Returns the error that the forward of `fn` in a region raises.
 inline std::string forward_error(const TensorFn& fn,
                                  const CheckpointOptions& options = {.name = "r"}) {
   const at::Tensor x = step_input();
   return error_text([&] { checkpoint(options)(fn)(x); });
 }
 
-/// What backward throws if `changed` is true from the end of the forward on.
+/// Returns the error that backward raises if `changed` becomes true after the forward of `fn`.
 inline std::string divergence(const TensorFn& fn, bool& changed,
                               const CheckpointOptions& options = {.name = "r"}) {
   changed = false;

@@ -3,7 +3,7 @@
 // Catch2, version 2 or 3, under one set of names: Approx, ContainsSubstring, and Catch's CHECK.
 #pragma once
 
-// c10 has macros named CHECK too. Its header comes first, so that it cannot come later.
+// c10 also defines macros named CHECK. Its header is included first, so that it cannot come later.
 #if __has_include(<c10/util/Logging.h>)
 #include <c10/util/Logging.h>
 #undef CHECK

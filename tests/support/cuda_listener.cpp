@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Fails a test case that ran on the CUDA stand-in and launched what nobody computed, or touched
-// memory that it may not touch. On a GPU, and in a process without CUDA, it does nothing.
-// Catch2 2 shows its listeners only to sources that ask for them, so nothing is precompiled here.
+// Fails a test case that ran on the CUDA stand-in and launched kernels that nobody computed, or
+// accessed invalid memory. On a GPU, and in a process without CUDA, it does nothing. Catch2 2 shows
+// its listeners only to sources that ask for them, so nothing is precompiled here.
 #define CATCH_CONFIG_EXTERNAL_INTERFACES
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -21,13 +21,13 @@ using Listener = Catch::EventListenerBase;
 using Listener = Catch::TestEventListenerBase;
 #endif
 
-/// The stand-in's function of that name; nullptr on a GPU.
+/// Returns the stand-in's function of that name; nullptr on a GPU.
 template <typename Function>
 Function* stand_in(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
 }
 
-/// Waits for all streams: their work belongs to the test that has put it there.
+/// Waits for all streams: their work belongs to the test that queued it.
 void wait_for_devices() {
   if (!c10::impl::hasDeviceGuardImpl(c10::kCUDA)) return;
   const c10::impl::DeviceGuardImplInterface* const cuda = c10::impl::getDeviceGuardImpl(c10::kCUDA);

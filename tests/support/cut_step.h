@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// One step of a function on a cut tape, and plain.
+// Runs one step of a function on a cut tape, and plainly.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -29,7 +29,7 @@ inline std::vector<std::string> ops_of(const TensorFn& fn, const at::Tensor& x =
   return region_tapes().back().ops();
 }
 
-/// All that the records of its tape make, for Cuts::keep.
+/// Returns every value that the records of its tape make, for Cuts::keep.
 inline std::vector<Cuts::Kept> every_value(const TensorFn& fn, const at::Tensor& x = step_input()) {
   const at::Tensor y = checkpoint({.name = "r", .replay = ReplayEngine::kTape})(fn)(x);
   const RegionTape region_tape = region_tapes().back();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Puts a kernel in front of each factory that gives CUDA as the device where none is given.
+// Makes CUDA the default device of factories by a kernel in front of each.
 //
-// The kernels are at BackendSelect, where LibTorch chooses a backend by the device argument. So
-// whatever records a call before, records it without a device, and calls it again in the same way.
+// The kernels are at BackendSelect, where LibTorch chooses a backend by the device argument. So a
+// mode or tracer that records the call earlier records it without a device, and can call it again
+// in the same way.
 #include "default_device.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -49,10 +50,11 @@ bool is_factory(const OperatorHandle& op) {
          std::none_of(arguments.begin(), arguments.end(), is_tensor);
 }
 
-/// True on a thread in whose kernel a factory without a device makes memory of the host.
+/// True while a factory without a device makes host memory on this thread, within a kernel of
+/// kWithHostMemory.
 thread_local bool is_for_host = false;
 
-/// Ops whose kernels read what such a factory has made.
+/// Ops whose kernels read memory that such a factory has made.
 constexpr const char* kWithHostMemory[] = {"aten::repeat"};
 
 class ForHost {
@@ -66,7 +68,7 @@ class ForHost {
   const bool outer_;
 };
 
-/// Goes on with LibTorch's kernel of such an op.
+/// Runs LibTorch's kernel of such an op, with factories on the host.
 class WithHostMemory final : public c10::OperatorKernel {
  public:
   void operator()(const OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -76,7 +78,7 @@ class WithHostMemory final : public c10::OperatorKernel {
   }
 };
 
-/// Gives CUDA as the device of a call that has none, and goes on with LibTorch's kernel.
+/// Passes CUDA as the device of a call that names none, and runs LibTorch's kernel.
 class OnCuda final : public c10::OperatorKernel {
  public:
   explicit OnCuda(const OperatorHandle& op)
@@ -107,7 +109,7 @@ class Silence final : public c10::WarningHandler {
 };
 
 void make_cuda_default() {
-  // Programs do not link this library: nothing in them refers to it.
+  // Programs do not link this library, since nothing in them refers to it.
   TORCH_CHECK(dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL),
               "[tests] REMAT_TEST_DEVICE=cuda: expected LibTorch's library for CUDA, got: ",
               dlerror(), ". Unset the variable, or use a LibTorch that has CUDA.");
@@ -130,7 +132,7 @@ void make_cuda_default() {
     put_in_front(dispatcher.findSchemaOrThrow(name, ""), std::make_unique<WithHostMemory>());
 }
 
-/// The device that the environment names.
+/// Returns the device that the environment names.
 c10::DeviceType chosen_device() {
   const char* const variable = std::getenv("REMAT_TEST_DEVICE");
   const std::string_view name = variable ? variable : "";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What backward says when a replay does something else than the forward.
+// Errors of backward when a replay differs from the forward.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +16,8 @@
 
 namespace remat {
 
-/// What backward throws if `change` runs between the forward of `fn` on `x`, in region 'r', and it.
+/// Returns the error of backward if `change` runs between the forward of `fn` on `x`, in region
+/// 'r', and the backward.
 inline std::string backward_error(const std::function<at::Tensor(const at::Tensor&)>& fn,
                                   const at::Tensor& x, const std::function<void()>& change,
                                   const CheckpointOptions& options = {.name = "r"}) {
@@ -25,7 +26,7 @@ inline std::string backward_error(const std::function<at::Tensor(const at::Tenso
   return error_text([&] { loss.backward(); });
 }
 
-/// Checks that it names region, slot, both sides and the likely cause.
+/// Checks that the text names region, slot, both sides and the likely cause.
 inline void check_says(const std::string& text, const std::string& expected, const std::string& got,
                        const std::string& cause) {
   CHECK_THAT(text, ContainsSubstring("[replay] region 'r', slot ") &&

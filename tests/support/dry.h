@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The device remat_meta for tests.
+// The device remat_meta, for tests.
 #pragma once
 
 #include <remat/backend/register_device.h>
@@ -11,7 +11,7 @@
 
 #include <torch/torch.h>
 
-/// Registers on first use.
+/// Returns the device, which is registered on first use.
 inline at::Device dry_device() {
   remat::register_device();
   return at::Device("remat_meta");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The text of what a call throws.
+// The text of the error that a call throws.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-/// "no error" if it throws nothing.
+/// Returns the text of the error, or "no error" if `fn` throws nothing.
 template <class Fn>
 std::string error_text(Fn&& fn) {
   try {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A GPT-2 whose parameters are made on the device they are for, so that its size is not bounded by
-// memory.
+// A GPT-2 whose parameters are made on their own device, so that host memory does not limit its
+// size.
 #pragma once
 
 #include <torch/torch.h>
@@ -75,7 +75,7 @@ class Gpt : public torch::nn::Module {
     }
   }
 
-  /// Cross entropy of the next tokens. `ids`: int64 [batch, length + 1].
+  /// Returns the cross entropy of the next tokens. `ids`: int64 [batch, length + 1].
   at::Tensor loss(const at::Tensor& ids) {
     const int64_t length = ids.size(1) - 1;
     const at::Tensor mask =

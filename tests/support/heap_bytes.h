@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-/// What the process has taken from malloc: sees what no allocator of c10 reports.
+/// Returns the bytes that the process has taken from malloc, which no allocator of c10 reports.
 inline int64_t heap_bytes() {
   const struct mallinfo2 info = mallinfo2();
   return static_cast<int64_t>(info.uordblks + info.hblkhd);

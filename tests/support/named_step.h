@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// One step of a function of named calls, in a region and plain.
+// Runs one step of a function of named calls, in a region and plainly.
 #pragma once
 
 #include <torch/torch.h>
@@ -38,12 +38,12 @@ inline at::Tensor exp_of(const at::Tensor& t) {
   return t.exp();
 }
 
-/// A leaf of the same values each time.
+/// Returns a new leaf with the same values in each call.
 inline at::Tensor step_input() {
   return (torch::arange(32, at::kFloat) / 16 - 1).view({4, 8}).requires_grad_();
 }
 
-/// What `fn` gives, then the gradients of its input and of `weights`.
+/// Returns the result of `fn`, then the gradients of its input and of `weights`.
 inline Tensors step(const TensorFn& fn, const Tensors& weights = {}) {
   for (at::Tensor weight : weights) weight.mutable_grad() = at::Tensor();
   const at::Tensor x = step_input();
@@ -62,7 +62,7 @@ inline void check_same(const Tensors& got, const Tensors& expected) {
   }
 }
 
-/// Checks that a step in a region is bitwise one outside of regions.
+/// Checks that a step in a region is bitwise equal to a plain step.
 inline void check_as_plain(const TensorFn& fn, const Tensors& weights = {},
                            const CheckpointOptions& options = {.name = "r"}) {
   const Tensors got = step(checkpoint(options)(fn), weights);

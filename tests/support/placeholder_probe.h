@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Slot placeholders to probe, and the error that a probe must raise.
+// Placeholders of slots for tests, and the error that an access to their data must raise.
 #pragma once
 
 #include <remat/placeholder/placeholder.h>
@@ -15,7 +15,7 @@
 
 #include "backend/dispatch/private_use_fallback.h"
 
-/// A placeholder for a tensor like `like`, made by aten::mm in slot 's' of region 'r'.
+/// Returns a placeholder for a tensor like `like`, made by aten::mm in slot 's' of region 'r'.
 inline at::Tensor slot_like(const at::Tensor& like) {
   remat::install_private_use_fallback();
   return remat::make_placeholder(like, {.kind = remat::PlaceholderKind::kResult,
@@ -44,7 +44,7 @@ inline void check_raises(const Read& probe, const at::Tensor& placeholder) {
 
 inline constexpr const char* kMemory = "a read of its memory";
 
-/// A storage wider than the tensor, so that offsets and strides say something.
+/// Returns a view into a larger storage, so that offsets and strides matter.
 inline at::Tensor real_base() {
   return at::zeros({5, 8}).narrow(0, 1, 4).narrow(1, 2, 6);
 }

@@ -1,3 +1,3 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Carries the precompiled header that all suites reuse.
+// Source of the precompiled header that all suites reuse.

@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-/// True if both are undefined, or of one dtype and shape with the same bits.
+/// True if both are undefined, or have the same dtype, shape and bits.
 inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined() || !b.defined()) return a.defined() == b.defined();
   if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Warnings that are not shown.
+// Silences warnings.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -11,7 +11,7 @@
 /// While alive, warnings on this thread are not shown.
 class Silence {
  public:
-  /// What they were.
+  /// Returns the texts of the silenced warnings.
   const std::vector<std::string>& texts() const { return handler_.texts; }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// How long to soak, and what the process has.
+// Number of steps of a soak test, and counts of the process's resources.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,13 @@ namespace remat {
 
 inline constexpr int kSoakParts = 10;
 
-/// REMAT_SOAK_STEPS, 10,000 without it.
+/// Returns REMAT_SOAK_STEPS, or 10,000 if it is not set.
 inline int64_t soak_steps_per_part() {
   const char* const steps = std::getenv("REMAT_SOAK_STEPS");
   return std::max<int64_t>(steps ? std::atoll(steps) : 10'000, 1000) / kSoakParts;
 }
 
-/// Files: "/proc/self/fd"; threads: "/proc/self/task".
+/// Counts the entries of a folder: "/proc/self/fd" for open files, "/proc/self/task" for threads.
 inline int64_t entries(const char* folder) {
   return std::distance(std::filesystem::directory_iterator(folder), {});
 }

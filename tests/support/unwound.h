@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What must hold after an error: no scope is open, the random stream is where it was, the next step
-// is bitwise right.
+// Checks after an error: no scope is open, the random stream is where it was, and the next step is
+// bitwise right.
 #pragma once
 
 #include <remat/backend/checkpoint.h>
@@ -19,8 +19,8 @@
 
 #include "support/same_bits.h"
 
-/// Gradients of a small step with dropout, from one seed. The random stream is left as it was
-/// found.
+/// Returns the gradients of a small step with dropout, with a fixed seed. Leaves the random stream
+/// as it was.
 inline at::Tensor dropout_step(bool checkpointed) {
   const auto before = remat::GeneratorState::read(at::detail::getDefaultCPUGenerator());
   torch::manual_seed(11);
@@ -32,8 +32,8 @@ inline at::Tensor dropout_step(bool checkpointed) {
   return x.grad();
 }
 
-/// Calls `fn`, which must throw c10::Error and itself draw no random numbers, checks that it left
-/// nothing behind, and returns the text.
+/// Calls `fn`, which must throw c10::Error and draw no random numbers, checks that it left nothing
+/// behind, and returns the error's text.
 template <class Fn>
 std::string error_text(Fn&& fn) {
   const auto stream = remat::GeneratorState::read(at::detail::getDefaultCPUGenerator());

@@ -22,7 +22,8 @@ using remat::test::run_command;
 
 namespace {
 
-/// The first line that the command prints, which is ended then; empty if it ends without one.
+/// Returns the first line that the command prints, and ends the command; empty if it ends without a
+/// line.
 std::string first_line_of(const std::string& command) {
   FILE* const pipe = popen(("echo $$; exec timeout 600 " + command).c_str(), "r");
   REQUIRE(pipe != nullptr);
@@ -30,7 +31,7 @@ std::string first_line_of(const std::string& command) {
   REQUIRE(fgets(line.data(), line.size(), pipe) != nullptr);
   const pid_t pid = std::stoi(line.data());
   const bool has_line = fgets(line.data(), line.size(), pipe) != nullptr;
-  kill(pid, SIGTERM);  // if it has ended, it is still there until pclose()
+  kill(pid, SIGTERM);  // even if it has ended, the process exists until pclose()
   pclose(pipe);
   return has_line ? line.data() : "";
 }
@@ -43,7 +44,7 @@ std::string data(const std::string& name) {
   return "'" + (remat::test::planner_data() / name).string() + "'";
 }
 
-/// A folder that goes with the test.
+/// A temporary folder for a test.
 struct Folder {
   Folder()
       : path(std::filesystem::temp_directory_path() /
@@ -153,7 +154,7 @@ TEST_CASE("The Pareto curve comes as numbers and as a picture", "[tools][remat_p
       csv,
       ContainsSubstring(
           "budget_bytes,total_time_us,overhead\n140,2739.000000,1.415343915\n148,1913.000000"));
-  CHECK(std::count(csv.begin(), csv.end(), '\n') == 75);  // A line for each of the 74 breakpoints
+  CHECK(std::count(csv.begin(), csv.end(), '\n') == 75);  // a line for each of the 74 breakpoints
   CHECK(run(data("medium_08.json") + " --pareto " + folder.file("curve.svg")).exit_code == 0);
   const std::string svg = folder.text("curve.svg");
   CHECK(svg.rfind("<svg ", 0) == 0);
@@ -212,7 +213,7 @@ TEST_CASE("Sizes and rates of a model that make no sense are refused by name",
     CHECK(result.output.size() < 200);
   }
   CHECK(run("model --layers 2 --width=-768 --heads=-3").exit_code == 2);
-  // In range each, but not together.
+  // Each option is in range, but not both together.
   const Result slow = run("model --gpt2-small --tflops 1e-6 --seq 4096");
   CHECK(slow.exit_code == 2);
   CHECK_THAT(slow.output, ContainsSubstring("[transformer_profile] shape and rates") &&
@@ -256,12 +257,12 @@ TEST_CASE("A plan file with any number changed is refused", "[tools][remat_plan]
     std::ofstream(folder.path / "plan.json") << plan.dump(1);
     return run(data("small_19.json") + " --replay " + folder.file("plan.json")).exit_code;
   };
-  CHECK(replay_with("77B", "least_budget", 78) == 4);  // As it was
+  CHECK(replay_with("77B", "least_budget", 78) == 4);  // unchanged
   CHECK(replay_with("77B", "least_budget", 79) == 3);
   CHECK(replay_with("77B", "budget", 78) == 3);
   CHECK(replay_with("77B", "least_at", "nowhere") == 3);
   CHECK(replay_with("77B", "held", nlohmann::ordered_json::array()) == 3);
-  CHECK(replay_with("90B", "overhead", 0.25) == 0);  // As it was
+  CHECK(replay_with("90B", "overhead", 0.25) == 0);  // unchanged
   CHECK(replay_with("90B", "overhead", 0.2500001) == 3);
   CHECK(replay_with("90B", "least_budget", -5) == 3);
   CHECK(replay_with("90B", "budget", 1000000000000000) == 3);
@@ -310,7 +311,7 @@ TEST_CASE("What terminals obey in a file does not come to the terminal",
 }
 
 TEST_CASE("Planning that takes long is announced", "[tools][remat_plan][faults]") {
-  // 802 regions take over a minute; what is waited for is the warning.
+  // 802 regions take over a minute; the test waits only for the warning.
   const auto first_line = [](const std::string& options) {
     return first_line_of("'" REMAT_PLAN_PROGRAM
                          "' model --layers 400 --width 64 --heads 1 --budget 90% " +

@@ -31,7 +31,7 @@ std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-/// Recordings in a folder that goes with the test.
+/// Recordings in a temporary folder.
 struct Folder {
   Folder()
       : folder(std::filesystem::temp_directory_path() /
@@ -84,7 +84,7 @@ TEST_CASE("remat-report says what it cannot read or write", "[tools][remat_repor
                                            "left out\n"));
 }
 
-// For python/tests/test_report_page.py: recordings in the folder REMAT_REPORT_SAMPLES.
+// Writes recordings for python/tests/test_report_page.py into the folder REMAT_REPORT_SAMPLES.
 TEST_CASE("Recordings for tests of the page", "[.samples]") {
   const char* const folder = std::getenv("REMAT_REPORT_SAMPLES");
   REQUIRE(folder != nullptr);

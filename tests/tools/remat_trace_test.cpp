@@ -24,7 +24,7 @@ Result run(const std::string& arguments) {
   return run_command(std::string("'") + REMAT_TRACE_PROGRAM + "' " + arguments + " 2>&1");
 }
 
-/// A recording in a folder that goes with the test.
+/// A recording in a temporary folder.
 struct Sample {
   Sample()
       : folder(std::filesystem::temp_directory_path() /
@@ -63,7 +63,7 @@ TEST_CASE("remat-trace lists ops, filtered", "[tools][remat_trace]") {
   const auto ops = [&](const std::string& filters) {
     return run(sample.path("step.rec") + " --ops " + filters).output;
   };
-  CHECK(lines_of(ops("")) == 3);  // the head and two ops
+  CHECK(lines_of(ops("")) == 3);  // the header and two ops
   CHECK_THAT(ops("--phase forward"),
              ContainsSubstring("aten::mul.Tensor(float32 [2, 3], float32 [2, 3], none) -> float32 "
                                "[2, 3]; slots 2 to 3; in call 'gate'; block; train.py\n"));
@@ -139,7 +139,7 @@ TEST_CASE("remat-trace reads what is cut off up to there, and refuses what is no
   CHECK(run("--help").exit_code == 0);
 }
 
-/// A region whose replay calls `again`, and throws there if that is not what the forward called.
+/// A region whose replay calls `again`, and throws in it if the forward called another op.
 remat::Recording replay_of(const std::string& again, uint64_t base) {
   remat::test::RecordedProgram program(base);
   const remat::RecordedTensor x = program.tensor({4}, "float32", true);
@@ -184,7 +184,7 @@ TEST_CASE("remat-trace diff tells the first op in which two runs differ", "[tool
   };
   const std::string first = written("a.rec", replay_of("aten::leaky_relu", 1000));
   const Result same = run("diff" + first + written("b.rec", replay_of("aten::elu", 7000)));
-  CHECK(same.exit_code == 4);  // in their replays
+  CHECK(same.exit_code == 4);  // differences in their replays
   CHECK_THAT(same.output,
              ContainsSubstring("thread 0, replay, region 'block': op 1 differs\n  first    "));
   remat::Recording plain = replay_of("aten::leaky_relu", 9000);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Programs as a shell runs them.
+// Runs programs by a shell.
 #pragma once
 
 #include <sys/wait.h>
@@ -15,7 +15,7 @@ namespace remat::test {
 
 struct Result {
   int exit_code = -1;
-  std::string output;  ///< Of both streams
+  std::string output;  ///< stdout and stderr
 };
 
 inline Result run_command(const std::string& command) {

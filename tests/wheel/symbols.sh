@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 
-# symbols.sh BUILD: stops if what was compiled there asks glibc or libstdc++ for symbols newer than manylinux_2_28 that
-# tools/wheels/newer_symbols.cpp has not: tools/build_wheels.sh would refuse the wheel.
+# symbols.sh BUILD: fails if the compiled code needs symbols of glibc or libstdc++ that are newer than manylinux_2_28 and not in
+# tools/wheels/newer_symbols.cpp: tools/build_wheels.sh would refuse the wheel.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 source tools/wheels/newer_symbols.sh

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Custom functions that are named calls, and how often they ran."""
+"""Custom functions that are named calls, and counts of their runs."""
 
 import collections
 
@@ -13,7 +13,7 @@ runs = collections.Counter()
 
 
 class Square(torch.autograd.Function):
-    """x -> x * exp(x); takes its handle itself."""
+    """x -> x * exp(x); gets its handle itself."""
 
     @staticmethod
     def forward(ctx, x, name, policy, watched=None):
@@ -36,7 +36,7 @@ class Square(torch.autograd.Function):
 
 
 class Auto(torch.autograd.Function):
-    """The same with auto_forward."""
+    """x -> x * exp(x), with auto_forward."""
 
     @staticmethod
     @remat.auto_forward("x", "power")
@@ -54,7 +54,7 @@ class Auto(torch.autograd.Function):
 
 
 def sandwich(call):
-    """call() between bare ops, as a program."""
+    """A program with call() between bare ops."""
 
     def program(wrap):
         x = leaf(3)

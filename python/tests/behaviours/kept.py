@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Named calls in short, and whether memory is still there."""
+"""Short forms of named calls, and a way to see whether memory is still alive."""
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 import remat_meta as remat
 
-POLICIES = (False, True)  # of region(recompute=...)
+POLICIES = (False, True)  # values of region(recompute=...)
 
 
 def save(fn, name):
@@ -19,13 +19,13 @@ def recompute(fn, name):
 
 
 class Watched:
-    """The memory of tensors, by name; does not keep it."""
+    """Watches the memory of named tensors without keeping it alive."""
 
     def __init__(self):
         self._storages = {}
 
     def __call__(self, name, tensor):
-        """The last one of that name counts. Returns the tensor."""
+        """Watches `tensor` under that name, instead of an earlier one. Returns the tensor."""
         self._storages[name] = StorageWeakRef(tensor.untyped_storage())
         return tensor
 
@@ -34,7 +34,7 @@ class Watched:
 
 
 class Runs(list):
-    """A log of names, and functions that write into it when they run."""
+    """A log of names, and functions that append to it when they run."""
 
     def __call__(self, name, fn):
         def run(*args, **kwargs):
@@ -45,7 +45,7 @@ class Runs(list):
 
 
 class Saving(torch.autograd.Function):
-    """x -> 2 exp(x); saves its input, an internal or its own output, as `what` says."""
+    """x -> 2 exp(x); saves its input, an intermediate or its own output, as `what` says."""
 
     @staticmethod
     def forward(ctx, x, what="internal", watched=None):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Behaviours 79 to 97 of torch_remat 0.2.2: writes in place, backwards, lifetimes."""
+"""Behaviours 79 to 97 of torch_remat 0.2.2: in-place writes, backwards, lifetimes."""
 
 import gc
 import weakref
@@ -15,7 +15,7 @@ import remat_meta as remat
 
 
 class SavesResult(torch.autograd.Function):
-    """x -> x * 3; saves it, so that it may be written from outside."""
+    """x -> x * 3; saves its result, so that the result may be written from outside."""
 
     @staticmethod
     def forward(ctx, x):
@@ -56,7 +56,7 @@ def test_080_a_kept_result_that_was_written_raises():
 
 
 class AddOne(torch.autograd.Function):
-    """Writes its argument, and saves it."""
+    """Writes its argument in place, and saves it."""
 
     @staticmethod
     def forward(ctx, x):
@@ -108,7 +108,7 @@ def test_083_what_hooks_packed_is_checked(keep):
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
     x, w = leaf(3), leaf(3)
-    with remat.saved_tensors_hooks(*hooks):  # outside of regions a copy may differ
+    with remat.saved_tensors_hooks(*hooks):  # outside regions a copy may differ
         y = x * a
     a.add_(1)
     if keep(w) is w:

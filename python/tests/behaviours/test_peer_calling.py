@@ -186,7 +186,7 @@ def test_015_the_container_keeps_its_type(make):
 
     def fn(x):
         result = make(x.sin(), x.cos())
-        made.append(type(result))  # not the result: a function that holds that keeps its region alive
+        made.append(type(result))  # not the result itself: a function that holds it keeps its region alive
         return result
 
     assert type(checkpointed(fn)(leaf(2))) is made[0]
@@ -202,7 +202,7 @@ def test_016_outputs_are_returned_as_they_are():
     x = leaf(3)
     y, same = checkpointed(fn)(x)
     assert y is inner[0] and same is x
-    y.mul_(2)  # no view: writing it is legal
+    y.mul_(2)  # y is no view, so writing it is legal
     y.sum().backward()
     assert_equal(x.cos() * 2, x.grad)
 
@@ -211,7 +211,7 @@ def test_017_nothing_is_saved_for_an_output():
     packed = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t.shape) or t, lambda t: t):
         y = checkpointed(torch.sin)(leaf(3).exp())
-    assert packed == [torch.Size([3])] * 2  # what exp saves, outside; then the region's argument
+    assert packed == [torch.Size([3])] * 2  # exp saves one outside; the other is the region's argument
     y.sum().backward()
 
 
@@ -270,7 +270,7 @@ def test_021_early_stop_lets_go_of_what_only_the_tail_reads():
         assert watched.lives("kept") == read_early
         out.sum().backward(retain_graph=True)
         out.sum().backward()
-    # y + z needs nothing: the replay ends before it, or returns there
+    # y + z saves nothing: the replay ends before it, or returns there
     assert_equal(2 * (x.exp() + 3 * x.cos()), x.grad)
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Behaviours 33 to 52 of torch_remat 0.2.2: what goes in and out of a call, and names."""
+"""Behaviours 33 to 52 of torch_remat 0.2.2: arguments and results of a call, and names."""
 
 import collections
 
@@ -78,7 +78,7 @@ def test_035_a_recompute_call_finds_saved_results_in_its_arguments(how):
 def test_036_also_those_that_are_hidden(how):
     reads_a_saved_result(how, True)
 
-    def program(wrap):  # in a closure
+    def program(wrap):  # the reader captures y
         x = leaf(3)
 
         def fn(x):
@@ -97,7 +97,7 @@ def test_037_what_a_call_may_return(again):
         named = remat.region(lambda x, out=out: (x.sin(), out), "a", recompute=again)
         with pytest.raises(RuntimeError, match="call 'a'.*must return a Tensor"):
             checkpointed(lambda x: named(x)[0])(leaf(2))
-        assert named(leaf(2))[1] is out  # outside anything goes
+        assert named(leaf(2))[1] is out  # outside regions any name goes
 
 
 @pytest.mark.parametrize("again", POLICIES)
@@ -144,7 +144,7 @@ def test_040_a_returned_leaf_that_requires_grad_raises(again):
         named = remat.region(call, "a", recompute=again)
         with pytest.raises(RuntimeError, match="call 'a'.*returned a leaf tensor that requires grad"):
             checkpointed(lambda x: x.sin() + sum(torch.utils._pytree.tree_leaves(named(x))))(leaf(2))
-    x = leaf(2)  # an argument may be returned
+    x = leaf(2)  # a call may return an argument
     checkpointed(lambda x: remat.region(lambda x: x, "a", recompute=again)(x).sin())(x).sum().backward()
     assert_equal(x.cos(), x.grad)
 
@@ -264,7 +264,7 @@ def test_047_names_are_used_once_in_a_region(again):
         checkpointed(twice)(leaf(2))
     x = leaf(2)
     once = checkpointed(lambda x: remat.region(torch.sin, "a", recompute=again)(x))
-    once(once(x)).sum().backward()  # other regions may use it
+    once(once(x)).sum().backward()  # other regions may use the name
     assert_equal(x.sin().cos() * x.cos(), x.grad)
 
 
@@ -290,7 +290,7 @@ def test_049_scopes_of_names_nest_and_unwind():
                 x = save(torch.sin, "a")(x)
         with pytest.raises(KeyError), remat.name_scope("layer.0"), remat.name_scope("attention"):
             raise KeyError
-        x = save(torch.sin, "a")(x)  # the scopes have gone
+        x = save(torch.sin, "a")(x)  # outside the scopes
         with remat.name_scope("layer.0"), remat.name_scope("attention"):
             return save(torch.sin, "a")(x)
 

@@ -59,7 +59,7 @@ def test_140_a_save_call_around_compiled_code_runs_once():
         return x.grad
 
     assert_same(program, checkpointed)
-    assert log.count("save") == 2 and log.count("recompute") == 3  # plain, then the region
+    assert log.count("save") == 2 and log.count("recompute") == 3  # in the plain run and in the region
 
 
 def test_141_regions_made_before_compiling_work():

@@ -17,7 +17,7 @@ INPUT, BACKWARD, RESULT = SavedTensorKind
 
 
 class Log:
-    """Hooks that keep copies and write down what they are given."""
+    """Hooks that keep copies and log the tensors that they get."""
 
     def __init__(self, label="", **more):
         self.label, self.more = label, more
@@ -44,12 +44,12 @@ class Log:
 
 
 def inner(*shape):
-    """No leaf: a leaf that somebody holds is not unpacked."""
+    """Returns a non-leaf: a leaf that is still alive is not unpacked."""
     return leaf(*shape).exp()
 
 
 def block(x):
-    """The argument, one internal of a SAVE call, one of its results; bare and RECOMPUTE code."""
+    """Saves the argument, an intermediate of a SAVE call and one of its results; has bare code and a RECOMPUTE call."""
     y = save(lambda x: Saving.apply(x, "internal"), "a")(x.sin())
     return recompute(lambda y: y.cos().exp(), "b")(y)
 
@@ -213,7 +213,7 @@ def test_111_pack_gets_a_detached_tensor_on_the_same_memory():
     w.tag = x.tag = "mine"
     with remat.saved_tensors_hooks(lambda t: given.append(t) or t, lambda t: t):
         y = checkpointed(lambda x: save(lambda x: x * w, "a")(x).sin())(x)
-        z = x * w  # outside of regions too
+        z = x * w  # also outside regions
     assert not any(t.requires_grad for t in given)
 
     def seen(of):
@@ -265,7 +265,7 @@ def test_113_results_are_unpacked_first_then_the_rest_as_nodes_run():
 
 
 class Store(remat.OffloadStore):
-    """Keeps arrays."""
+    """A store that keeps arrays."""
 
     class Ticket:
         def __init__(self, array):
@@ -356,7 +356,7 @@ def test_hooks_are_left_on_their_thread_and_the_innermost_first():
     leaf(2).exp()
     second.__exit__(None, None, None)
     leaf(2).exp()
-    with first:  # once more
+    with first:  # opened once more
         leaf(2).exp()
     first.__exit__(None, None, None)
     leaf(2).exp()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Behaviours 53 to 68 of torch_remat 0.2.2: what is kept and what is rebuilt."""
+"""Behaviours 53 to 68 of torch_remat 0.2.2: values that are kept, and values that are recomputed."""
 
 import pytest
 import torch
@@ -117,13 +117,13 @@ def test_057_a_chain_of_save_calls(between):
     def program(wrap):
         x = leaf(3)
         y = wrap(fn)(x)
-        if wrap is checkpointed:  # exp saves its own result, nobody the middle
+        if wrap is checkpointed:  # exp saves its own result; nothing saves the middle
             assert not watched.lives("middle")
         y.sum().backward()
         return x.grad
 
     assert_same(program, checkpointed)
-    assert log == ["first", "second"] * 2  # plain, and once with remat
+    assert log == ["first", "second"] * 2  # once in the plain run and once with remat
     x = leaf(3)
     y = checkpointed(lambda x: save(lambda y: Saving.apply(y, "input"), "b")(save(torch.exp, "a")(x.sin())))(x)
     y.sum().backward()
@@ -190,7 +190,7 @@ def test_062_a_result_that_is_saved_for_backward_costs_nothing_and_is_real():
 
     def fn(x):
         y = save(lambda x: Saving.apply(x, "output"), "a")(x.sin())
-        z = y.sin()  # a bare reader, without an annotation
+        z = y.sin()  # a bare reader
         seen.append(remat.is_placeholder(y))
         return z.exp()
 
@@ -207,7 +207,7 @@ def test_063_each_tensor_of_a_call_has_its_own_fate():
     watched = Watched()
 
     def call(x):
-        y = Saving.apply(x, "input")  # rebuilt from the argument
+        y = Saving.apply(x, "input")  # recomputed from the argument
         return watched("result", Saving.apply(y, "internal", watched)), watched("dropped", y * 2)
 
     def fn(x):

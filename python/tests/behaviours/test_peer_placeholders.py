@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Behaviours 69 to 78 of torch_remat 0.2.2: placeholders, and what keeps a result."""
+"""Behaviours 69 to 78 of torch_remat 0.2.2: placeholders, and reasons to keep a result."""
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ def test_069_a_bare_op_may_read_a_saved_result():
 
 
 def reads_by_pointer(mark):
-    """A program that reads a SAVE result in a way that no op shows; mark(y) announces it."""
+    """A program that reads the result of a SAVE call without an op; mark(y) announces the read."""
 
     def fn(x):
         y = save(lambda x: x * 3, "producer")(x.sin())

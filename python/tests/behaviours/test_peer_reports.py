@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Behaviours 119 to 132 of torch_remat 0.2.2: what regions and graphs hold, as text."""
+"""Behaviours 119 to 132 of torch_remat 0.2.2: reports of the tensors that regions and graphs hold."""
 
 import re
 
@@ -13,7 +13,7 @@ import remat_meta as remat
 
 
 class Names(torch.autograd.Function):
-    """x -> 2x; saves what `make(x)` returns, a dict of tensors, and x itself if that is asked for."""
+    """x -> 2x; saves the dict of tensors that `make(x)` returns, and x itself if it is asked to."""
 
     @staticmethod
     def forward(ctx, x, make):
@@ -26,7 +26,7 @@ class Names(torch.autograd.Function):
 
 
 def region_of(make, name="op", region="layer", **options):
-    """(result, report taken at the end of the forward) of one SAVE call of Names."""
+    """Returns the result of one SAVE call of Names, and the report taken at the end of the forward."""
     seen = []
 
     def fn(x):
@@ -38,7 +38,7 @@ def region_of(make, name="op", region="layer", **options):
 
 
 def bytes_in(text, pattern):
-    """Of all lines that match, the numbers."""
+    """Returns the numbers of all lines that match."""
     return [int(found) for found in re.findall(pattern, text, re.MULTILINE)]
 
 
@@ -58,7 +58,7 @@ def test_119_the_current_region_is_reported_in_it_only():
         return inner(lambda x: [seen.append(remat.format_current_memory_report()), x.exp()][1])(x.sin())
 
     y = remat.checkpoint(region_name="outer")(fn)(leaf(3))
-    y.sum().backward()  # in replays too
+    y.sum().backward()  # replays call it too
     first_lines = [text.splitlines()[0] for text in seen]
     assert [line.split(":")[0] for line in first_lines][:3] == ["outer", "inner", "outer"]
     with pytest.raises(RuntimeError, match=none):
@@ -80,13 +80,13 @@ def test_120_a_line_for_the_region_one_per_call_one_per_storage(capsys):
     total, count = re.fullmatch(r"layer: (\d+) B resident in (\d+) storages", lines[0]).groups()
     sizes = storage_bytes(seen[0])
     assert sum(sizes) == int(total) and len(sizes) == int(count) == 3
-    assert bytes_in(seen[0], r"^layer::one: (\d+) B$") == [48]  # its result is read by a bare op
+    assert bytes_in(seen[0], r"^layer::one: (\d+) B$") == [48]  # a bare op reads its result
     assert bytes_in(seen[0], r"^layer::two: (\d+) B$") == [24]
     rows = [line for line in lines if line.startswith("  24 B")]
     assert all(re.search(r"\[2, 3\] +float32 on cpu +sum -?\d+$", row) for row in rows)
     assert len({row.index("[2, 3]") for row in rows}) == 1  # in columns
     assert capsys.readouterr().out.startswith("layer: 72 B resident in 3 storages\nlayer::one: 48 B\n")
-    assert y.requires_grad  # kept till here, and with it what is reported
+    assert y.requires_grad  # keeps the result alive until here, and so the reported tensors
 
 
 def test_121_names_are_those_given_then_positions():
@@ -194,7 +194,7 @@ def test_126_names_follow_the_tensor():
     class Saves(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x, w):
-            # the first is no tensor of its own to keep, and the second belongs to an argument
+            # "none" is no tensor to keep, and "x" is an argument
             remat.save_for_backward(ctx, {"none": None, "x": x, "power": x.exp()[:, :2].clone()})
             return x * w
 
@@ -272,7 +272,7 @@ def test_129_each_storage_is_billed_once():
         r"saved for backward: (\d+) B resident, (\d+) B of them in 2 regions and (\d+) B outside", text).groups())
     assert inside == 12 + 12 + 100 and whole == inside + outside
     assert re.search(r"112 B +layer\.0 ", text) and re.search(r" 12 B +layer\.1 ", text)
-    # outside: exp's result, and the two sums that products save; shared is billed to layer.0
+    # Outside are exp's result and the two sums that the products save; shared memory is billed to layer.0.
     assert outside == 12 + 4 + 4
     assert bytes_in(text.split("region detail:")[0], r"^ +(\d+) B  \w+Backward0")
 
@@ -293,7 +293,7 @@ def test_130_nothing_is_unpacked_and_parameters_do_not_count():
     z = checkpointed(lambda x: [runs.append(1), x.sin().exp()][1])(leaf(4))
     text = remat.format_saved_tensors_report([loss + y.sum() + z.sum()])
     assert unpacked == [] and runs == [1]
-    # tanh's result, and the detached input of the second call
+    # Outside are tanh's result and the detached input of the second call.
     assert re.search(r"outside of regions: 64 B in 2 storages", text), text
     assert re.search(r"layer: 0 B resident in 0 storages", text), text
 
@@ -304,7 +304,7 @@ def test_131_the_walk_sees_through_regions():
     y = checkpointed(lambda x: x.sin().cos())(before)
     text = remat.format_saved_tensors_report(y.tanh().sum())
     assert "TanhBackward0" in text.split("region detail")[0]
-    # exp's result is the region's argument too: the region has it
+    # exp's result is also the region's argument, so the region holds it.
     assert re.search(r"block: 12 B resident in 1 storage\n.*for the replay.*\n +12 B  argument 0 +\[3\]", text)
     y = checkpointed(lambda x: x.sin().cos())(x.exp() * 2)
     assert "ExpBackward0" in remat.format_saved_tensors_report(y)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Behaviours 133 to 138 of torch_remat 0.2.2: out of memory, where tensors come from, traces."""
+"""Behaviours 133 to 138 of torch_remat 0.2.2: out of memory, origins of tensors, traces."""
 
 import asyncio
 import copy
@@ -54,7 +54,7 @@ def test_135_the_report_survives_earlier_backwards(capsys):
     remat.oom_observer(0, 1, 2, 3)
     text = capsys.readouterr().err
     assert "saved for backward:" in text and "TanhBackward0" in text and "failed" not in text
-    assert "SavingBackward" not in text  # it holds nothing any more
+    assert "SavingBackward" not in text  # the node holds no tensors by then
     assert freed.requires_grad and loss.requires_grad
 
 
@@ -131,7 +131,7 @@ def test_137_a_trace_lists_calls_and_scopes_of_forwards():
         offload = remat.CheckpointPolicy.OFFLOAD
         stored = remat.checkpoint(offload_store=remat.host_memory_store())
         stored(lambda x: remat.native_op(torch.exp, "disk", offload)(x.sin()))(leaf(3))
-    checkpointed(layer)(leaf(3))  # not collected any more
+    checkpointed(layer)(leaf(3))  # no longer collected
     assert trace.format() == (
         "remat trace\n"
         "attention [causal]\n"

@@ -12,7 +12,7 @@ import remat_meta as remat
 
 
 def tied(form, first, second):
-    """A weight that is used in several ways."""
+    """A program that uses a weight in several ways."""
 
     def call(name, again):
         return lambda fn: remat.region(fn, name, recompute=again)
@@ -76,7 +76,7 @@ def test_099_a_weight_as_argument_is_not_copied(again):
     with remat.saved_tensors_hooks(pack, lambda t: t):
         y = checkpointed(lambda x, w: remat.region(torch.mm, "a", recompute=again)(x.sin(), w).sin())(leaf(3, 3), w)
     y.sum().backward()
-    assert any(copies)  # by its own memory
+    assert any(copies)  # its own memory was packed
 
 
 def test_100_a_closed_over_weight_is_kept_by_its_own_memory():

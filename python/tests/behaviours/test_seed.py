@@ -123,7 +123,7 @@ def test_09_a_handle_answers_in_the_replay_of_a_save_call():
     assert seen == [(False, (3,), True), (True, (3,), True)]
     runs.clear()
     assert_same(sandwich(lambda x: Square.apply(x, "a", SAVE)), checkpointed)
-    assert runs == {"forward": 2, "load": 1}  # plain, and with remat
+    assert runs == {"forward": 2, "load": 1}  # in the plain run, and with remat
 
 
 class Three(torch.autograd.Function):
@@ -160,7 +160,7 @@ def test_11_recompute_runs_twice_and_keeps_nothing():
 
 
 class Pair(torch.autograd.Function):
-    """Two inputs, two outputs."""
+    """A function with two inputs and two outputs."""
 
     @staticmethod
     def forward(ctx, x, y, policy):
@@ -192,7 +192,7 @@ def test_12_save_or_load_inputs(first, second):
         x = leaf(3)
         out = wrap(fn)(x)
         if wrap is checkpointed:
-            saved = first is SAVE  # a result of SAVE is kept by its reader; others are not
+            saved = first is SAVE  # the reader keeps a result of SAVE; other results are not kept
             assert watched.lives("input") == saved
         out.sum().backward()
         return x.grad
@@ -305,7 +305,7 @@ def test_18_a_handle_without_gradients_does_nothing():
     y = checkpointed(lambda x: Square.apply(x, "a", SAVE))(torch.randn(3))
     assert not y.requires_grad and runs == {"forward": 1}
 
-    def fn(x):  # one without gradients in a region with: a SAVE call does not run again
+    def fn(x):  # a region without gradients inside one with gradients: a SAVE call does not run again
         return x.sin() * Square.apply(x.detach().clone(), "a", SAVE)
 
     def program(wrap):
@@ -340,7 +340,7 @@ def test_19_a_save_handle_that_is_not_asked_raises():
         with pytest.raises(RuntimeError, match="call 'a'.*must call maybe_load_saved"):
             y.sum().backward()
     y = checkpointed(lambda x: Forgets.apply(x.sin(), lambda *_: None).exp())(leaf(3))
-    with pytest.raises(remat.ReplayMismatch):  # its ops come first
+    with pytest.raises(remat.ReplayMismatch):  # its ops are compared first
         y.sum().backward()
 
 

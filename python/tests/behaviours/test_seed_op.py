@@ -42,7 +42,7 @@ def test_23_op_forwards_keywords_and_restores_its_context():
 
     runs.clear()
     checkpointed(lambda x: fn(x.sin()).exp())(leaf(3)).sum().backward()
-    assert runs["forward"] == 3  # the plain one twice
+    assert runs["forward"] == 3  # the plain call runs twice
 
 
 def test_24_op_of_what_is_no_function():
@@ -141,7 +141,7 @@ def test_29_a_saved_op_runs_once():
             torch.autograd.grad(y.sum(), y)
             y.sum().backward()
         assert forward == 1
-        assert Counts.count - 2 == expected  # two in the backward of mm
+        assert Counts.count - 2 == expected  # the backward of mm runs two
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -339,7 +339,7 @@ def test_names_and_policy_of_the_op_around_are_those_of_a_handle_without(policy)
     assert_same(sandwich(lambda x: remat.op(Takes.apply, "a", policy)(x)), checkpointed)
     assert runs["forward"] == (2 if policy is SAVE else 3)
     x = leaf(2)
-    assert_equal(x * x, Takes.apply(x))  # outside of regions it needs none
+    assert_equal(x * x, Takes.apply(x))  # outside regions it needs no handle
 
 
 def module_level(ctx, x):

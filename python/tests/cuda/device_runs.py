@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Programs of CUDA tensors run plainly and with regions, and every bit is compared."""
+"""Runs programs on CUDA tensors plainly and with regions, and compares every bit."""
 
 import threading
 
@@ -37,7 +37,7 @@ def run(program, wrap):
 
 
 def assert_same(program, wrap):
-    """Values, and what the generators draw next, are those of a plain run, and no region is left."""
+    """Checks that values, and the next random numbers, are those of a plain run, and that no region is left."""
     expected = run(program, plain)
     before = live_region_count()
     got = run(program, wrap)
@@ -51,7 +51,7 @@ def region(replay="function", **options):
 
 
 def repeated(step, times=3):
-    """A tape is compared in its first replays and then trusted."""
+    """Repeats a step: a tape is compared in its first replays and then trusted."""
     return [step() for _ in range(times)]
 
 

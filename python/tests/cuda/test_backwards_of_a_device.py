@@ -34,9 +34,9 @@ def test_replays_that_stop_early_and_that_do_not(depth, early_stop):
     assert (False in ends) == (not early_stop)
 
 
-@pytest.mark.torch_warns  # that torch's own checkpoints run without gradients in the forward
+@pytest.mark.torch_warns  # torch's own checkpoints warn that they run without gradients in the forward
 @all_replays
-@pytest.mark.parametrize("depth", [1, 3, 70])  # beyond 60 autograd takes further threads
+@pytest.mark.parametrize("depth", [1, 3, 70])  # beyond 60 levels autograd uses further threads
 def test_backwards_inside_a_backward(depth, replay):
     def program(wrap):
         x, w = leaf(4, 4), leaf(4, 4)

@@ -24,7 +24,7 @@ TIMES = "times are of the thread that launches"
 
 @pytest.fixture(autouse=True)
 def expected_warnings():
-    """Plans for a device say that their times are not the device's; LibTorch tells once of blocks that it has not seen."""
+    """Plans for a device warn that their times are not the device's; LibTorch warns once of blocks that it has not seen."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=f".*{TIMES}.*")
         warnings.filterwarnings("ignore", message=".*Memory block of unknown size.*")
@@ -80,7 +80,7 @@ def batch_of(seed, device="cuda"):
 
 
 def warm_up():
-    """Libraries take their memory, on this thread and on autograd's."""
+    """Makes libraries allocate their memory, on this thread and on autograd's."""
     for kind in (Gpt, ConvNet):
         kind(1).cuda()(*batch_of(0)).backward()
     torch.cuda.synchronize()
@@ -93,7 +93,7 @@ def backward_of(model, batch):
 
 
 def step_of(model, seed, run=backward_of):
-    """The loss of a step and the bytes that it takes at most on the device."""
+    """Returns the loss of a step and its peak bytes on the device."""
     model.zero_grad()
     torch.manual_seed(seed)
     batch = batch_of(seed)
@@ -113,7 +113,7 @@ def assert_equal_state(plain, planned):
 
 
 def train(model, budget, run=backward_of, steps=STEPS, between=None, **options):
-    """Trains beside a plain model: bitwise; returns the plan, and the peaks of plain and of each planned step."""
+    """Trains beside a plain model, bitwise equal; returns the plan, and the peaks of plain and of each planned step."""
     plain = copy.deepcopy(model)
     planned = remat.auto_checkpoint(model, budget, **options)
     peaks = []
@@ -139,7 +139,7 @@ def test_a_model_trains_bitwise_and_within_the_peak_that_was_predicted(kind, bud
 
 
 def test_the_backward_of_a_twin_between_measured_steps_is_no_part_of_them():
-    # train() runs one; with 30% every byte that is counted in excess would leave no plan.
+    # train() runs one; with 30% every byte counted in excess would leave no plan.
     warm_up()
     model = Gpt().cuda()
     alone = remat.auto_checkpoint(copy.deepcopy(model), "50%")
@@ -152,7 +152,7 @@ def test_the_backward_of_a_twin_between_measured_steps_is_no_part_of_them():
 
 def test_another_backward_between_forward_and_backward_is_no_part_of_the_step():
     warm_up()
-    other = Gpt(1).cuda().eval()  # the memory that it takes counts: it is taken while the step waits for backward
+    other = Gpt(1).cuda().eval()  # its memory counts: it is allocated while the step waits for backward
 
     def run(model, batch):
         loss = model(*batch)
@@ -246,13 +246,13 @@ def test_gradients_add_up_over_micro_batches():
 
     plan, _, _ = train(Gpt().cuda(), "90%", run=run)
     planned = [peak for i, peak in enumerate(micro_peaks) if i // 4 % 2 == 0][MEASURED:]
-    assert max(planned) <= plan.predicted_peak_bytes  # of the first micro-batch, which makes the gradients
+    assert max(planned) <= plan.predicted_peak_bytes  # the peak of the first micro-batch, which makes the gradients
     assert max(planned) >= 0.97 * plan.predicted_peak_bytes
 
 
 @pytest.mark.parametrize(("kind", "steps"), [("auto", 3), ("auto", 1), ("profile", 3)])
 def test_the_first_work_on_a_device_is_planned_as_any_other(kind, steps):
-    # cuBLAS allocates a workspace of some MB in the first product of each thread, and keeps it.
+    # In each thread's first product, cuBLAS allocates a workspace of some MB, and keeps it.
     warm_up()
     peaks = []
     for is_first in (False, True):
@@ -335,7 +335,7 @@ def test_nothing_is_said_of_times_of_the_cpu():
 
 
 class HostCopies(Gpt):
-    """Each block leaves a copy on the host that backward needs; its gradient does not come back to the device."""
+    """Each block leaves a copy on the host that backward needs; its gradient does not go back to the device."""
 
     def __init__(self):
         super().__init__()
@@ -359,20 +359,20 @@ def test_copies_on_the_host_are_no_memory_of_the_device():
     model = HostCopies().to_device()
     _, plain_peak = step_of(model, 0)
     model.zero_grad()
-    # A node of the host runs beside nodes of the device, and what these hold meanwhile (at most the gradients before and after
-    # a GELU) may count as its own. The copies themselves are 1.2 MB.
+    # A node of the host runs beside nodes of the device, and tensors that these hold meanwhile (at most the gradients before and
+    # after a GELU) may count as its own. The copies themselves are 1.2 MB.
     gradient_bytes = BATCH * LENGTH * 4 * WIDTH * 4
     predicted = remat.profile(model)(*batch_of(0)).plain_peak_bytes
     assert plain_peak <= predicted <= plain_peak + 2 * gradient_bytes
     _, plain_peak, peaks = train(model, "75%")
-    # Nodes of the host run beside those of the device, and may have a segment replayed while another one is: plans do not
-    # foresee that.
+    # Nodes of the host run beside those of the device, and may replay a segment while another segment is replayed, which plans do
+    # not foresee.
     for peak in peaks[MEASURED:]:
         assert peak < plain_peak
 
 
 class OnTwoDevices(nn.Module):
-    """The last two blocks are on a second device."""
+    """A model whose last two blocks are on a second device."""
 
     def __init__(self):
         super().__init__()

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Writes by way of `.data` on a GPU: what is noticed costs nothing until somebody asks for `.data`, the rest is a
-limit (docs/reference/limits.md).
-"""
+"""Writes through `.data` on a GPU: checks cost nothing until `.data` is used; writes that are not noticed are limits
+(docs/reference/limits.md)."""
 
 import pytest
 import torch
@@ -68,7 +67,7 @@ def test_a_result_that_is_written_by_way_of_data_after_the_region_raises_in_back
 
 @pytest.mark.parametrize("shape", [(3 << 20,), (1024, 3, 1024)], ids=str)
 def test_of_a_large_result_some_elements_are_compared(shape):
-    """1 MiB at most is copied to the host: here every fourth, or every fourth row of every fourth element."""
+    """At most 1 MiB is copied to the host: here every fourth element, or every fourth row of every fourth element."""
 
     def run(write):
         y, *others = remat.checkpoint(region_name="results")(results)(leaf(*shape))
@@ -97,7 +96,7 @@ def test_data_may_be_asked_for_while_another_stream_computes_the_result(replay):
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
                 y, *others = wrap(results)(x)
-            data = y.data  # of what the side stream may not have computed yet
+            data = y.data  # the side stream may not have computed it yet
             torch.cuda.current_stream().wait_stream(side)
             sum(other.sum() for other in others).backward()
             torch.cuda.synchronize()
@@ -107,7 +106,7 @@ def test_data_may_be_asked_for_while_another_stream_computes_the_result(replay):
 
 @pytest.mark.parametrize("replay", ["function", "tape"])
 def test_programs_without_data_do_not_wait_for_the_device(replay):
-    """Nothing comes to the host in the second step. The first replay of a tape is compared."""
+    """The second step copies nothing to the host. (The first replay of a tape is compared.)"""
     region = remat.checkpoint(region_name="no data", replay=replay)(results)
     weight = leaf(1000)
 
@@ -133,7 +132,7 @@ def of_memory_from_outside(replay):
 def test_s4_memory_from_outside_is_not_compared():
     x = of_memory_from_outside("function")
     scale = torch.full((4,), 2.0, device="cuda").exp()
-    assert torch.equal(x.grad, (x.detach() * scale).cos() * scale)  # those of the new values, in silence
+    assert torch.equal(x.grad, (x.detach() * scale).cos() * scale)  # silently the gradient of the new values
     with pytest.raises(RuntimeError, match=OTHER_VALUES):
         of_memory_from_outside("tape")
 
@@ -178,7 +177,7 @@ def test_s16_unmarked_writes_of_a_library_are_not_noticed():
     buffer, x = torch.ones(4, device="cuda"), leaf(4)
     y = remat.checkpoint(region_name="library")(lambda x: (x * double_in_secret(buffer)).sin())(x)
     y.sum().backward()
-    assert torch.equal(buffer.cpu(), torch.full((4,), 4.0))  # written twice, in silence
+    assert torch.equal(buffer.cpu(), torch.full((4,), 4.0))  # silently written twice
 
 
 @pytest.mark.parametrize("policy", [None, ["*"]], ids=["none", "all"])

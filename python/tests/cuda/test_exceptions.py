@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What an exception in backward leaves: on a GPU, as in plain autograd, the device's thread lets go of it after
-backward has raised.
-"""
+"""Objects that an exception in backward keeps alive: on a GPU, as in plain autograd, the device's thread releases it after
+backward has raised."""
 
 import contextlib
 import gc
@@ -26,7 +25,7 @@ WRAPS = {
 
 
 class Thing:
-    """What the function has."""
+    """An object that the function holds."""
 
 
 @pytest.fixture
@@ -60,6 +59,6 @@ def test_nothing_is_left_of_a_backward_once_its_thread_is_done(wrap, raises, no_
             step(thing)
             assert raises == "nowhere"
         del thing
-        # Nothing else runs on the device meanwhile.
+        # No other work runs on the device meanwhile.
         assert comes_true(lambda: watched() is None)
         assert comes_true(lambda: _C.live_region_count() == 0)

@@ -214,7 +214,7 @@ def test_an_exception_in_a_replay_reaches_the_caller_and_leaves_nothing(error, d
         y.sum().backward()
     del y
     assert threads == [False]
-    torch.ones(1, device="cuda", requires_grad=True).sum().backward()  # the thread lets go of what it has thrown
+    torch.ones(1, device="cuda", requires_grad=True).sum().backward()  # makes the thread release the exception
     assert live_region_count() == before
     for replay in REPLAYS:
         assert_same(step_after, region(replay))

@@ -19,7 +19,7 @@ def checkpointed(**options):
     return lambda fn: remat.checkpoint(**options)(fn)
 
 
-auto = pytest.param(checkpointed(replay="auto"), marks=pytest.mark.torch_warns, id="auto")  # that there is no tape
+auto = pytest.param(checkpointed(replay="auto"), marks=pytest.mark.torch_warns, id="auto")  # warns that there is no tape
 to_the_end = pytest.param(checkpointed(early_stop=False), id="to the end")
 ways = pytest.mark.parametrize("wrap", [pytest.param(checkpointed(), id="function"), auto, to_the_end])
 
@@ -103,7 +103,7 @@ def test_a_backward_inside_reaches_a_graph_on_the_host(wrap):
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
-@pytest.mark.torch_warns  # of streams, without remat too
+@pytest.mark.torch_warns  # warns of streams, without remat too
 @ways
 def test_replays_on_two_devices_with_backwards_inside_do_not_wait_for_each_other(wrap):
     def program(wrap):
@@ -125,7 +125,7 @@ def test_replays_on_two_devices_with_backwards_inside_do_not_wait_for_each_other
 
 @ways
 def test_gradients_are_added_in_the_order_of_the_forward(wrap):
-    """A replay's nodes, numbered by another thread, must not run after what the function captures."""
+    """Nodes of a replay, which another thread numbers, must not run after those of captured tensors."""
 
     def program(wrap):
         def fn(x):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Links of a set speed copy memory of the CPU: on tensors of a GPU they refuse, in the forward."""
+"""Links of a set speed copy memory of the CPU: they refuse tensors of a GPU, in the forward."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def test_a_simulated_link_refuses_tensors_of_a_gpu_in_the_forward(kind, replay, 
         fn(torch.ones(1000, device="cuda", requires_grad=True))
     with pytest.raises(NotImplementedError, match=r"\[sim_link\] device: expected memory of the CPU, got cuda:0"):
         store.terms("cuda:0")
-    x = torch.ones(1000, requires_grad=True)  # The store is as good as new.
+    x = torch.ones(1000, requires_grad=True)  # The store still works.
     fn(x).sum().backward()
     plain = torch.ones(1000, requires_grad=True)
     plain.sin().cos().sin().sum().backward()
@@ -43,7 +43,7 @@ def test_a_simulated_link_for_the_cpu_leaves_tensors_of_a_gpu_where_they_are(tmp
 
 
 def test_memory_that_two_streams_read_is_not_used_again_before_both_have():
-    """What comes back for a node of the side stream is read by one of the current stream, too."""
+    """A tensor fetched for a node of the side stream is read by a node of the current stream, too."""
 
     def program(wrap):
         def squares(h):

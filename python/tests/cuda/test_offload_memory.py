@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Device memory that an offload engine holds: none for what nobody can ask for any more, whether copies are done or not."""
+"""Device memory that an offload engine holds: none for tensors that nothing can ask for, whether copies are done or not."""
 
 import gc
 import time
@@ -60,7 +60,7 @@ def step(store, replay="function"):
 
 
 def wait_for(is_true):
-    """A device's thread lets go of its last node some time after backward has returned."""
+    """Waits, since a device's thread releases its last node some time after backward has returned."""
     end = time.monotonic() + 10
     while not is_true() and time.monotonic() < end:
         gc.collect()
@@ -136,7 +136,7 @@ def test_nothing_is_held_after_an_exception_in_backward(make, replay, tmp_path):
             y.sum().backward()
 
     run()
-    step(store, replay)  # The device's thread lets go of the exception.
+    step(store, replay)  # makes the device's thread release the exception
     check_nothing_is_held(store, before)
 
 
@@ -153,7 +153,7 @@ def test_what_a_partial_backward_has_fetched_is_counted_and_goes_with_the_graph(
     others = before + 4 * 4 * SIZE  # x, middle, y, grad
     assert wait_for(lambda: store.stats()["device_bytes"] >= torch.cuda.memory_allocated() - others)
     del x, middle, y, grad
-    # A read from a disk that nobody needs any more fills its memory to the end.
+    # A read from a disk whose result is no longer needed still fills its memory to the end.
     assert wait_for(lambda: store.stats()["device_bytes"] == 0)
     check_nothing_is_held(store, before)
 
@@ -165,7 +165,7 @@ def test_memory_that_is_still_being_filled_is_not_used_again(make, tmp_path):
         x = torch.full((SIZE,), 0.5, device="cuda", requires_grad=True)
         middle = region(store)(x)
         y = region(store)(middle).sum()
-        torch.cuda.synchronize()  # All has left, so that it comes back ahead.
+        torch.cuda.synchronize()  # all have left, so that they are prefetched
         torch.autograd.grad(y, middle)
         del x, middle, y
         values = [torch.full((SIZE,), float(10 * step_number + i), device="cuda") for i in range(LAYERS)]
@@ -195,7 +195,7 @@ def test_nothing_is_held_on_streams_of_the_program(replay, tmp_path):
     with torch.cuda.stream(side):
         step(store, replay)
     check_nothing_is_held(store, before)
-    for _ in range(2):  # Memory that was given back under a copy is used again.
+    for _ in range(2):  # the second time uses memory that was freed under a copy
         step(store, replay)
         with torch.cuda.stream(side):
             step(store, replay)

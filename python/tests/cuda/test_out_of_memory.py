@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What is printed when memory is out: whose the bytes are."""
+"""The report printed when memory is out names the owners of the bytes."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 
 
 def test_the_text_tells_tensors_the_allocator_and_the_device_apart():
-    # In a process of its own: an observer stays for good.
+    # Runs in its own process, since an observer cannot be removed.
     assert run_python("""
     import contextlib, io, sys
     import torch, remat_meta as remat

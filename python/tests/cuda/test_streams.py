@@ -12,7 +12,7 @@ import remat_meta as remat
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    pytest.mark.torch_warns,  # of gradients that come from other streams, without remat too
+    pytest.mark.torch_warns,  # warns of gradients that come from other streams, without remat too
 ]
 two_devices = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 
@@ -26,7 +26,7 @@ def checkpointed(**options):
 
 
 def on_side_stream(side, fn, *args):
-    """Calls fn on `side`, which waits for the current stream before."""
+    """Calls fn on `side` after `side` has waited for the current stream."""
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         return fn(*args)
@@ -93,16 +93,16 @@ def test_a_region_on_a_side_stream_whose_backward_begins_on_another(wrap, outer)
 
 @ways
 def test_waits_at_the_end_of_a_function_keep_memory_for_a_side_stream(wrap):
-    """What the function drops after its last saved tensor is still read by the side stream."""
+    """The side stream still reads a tensor that the function drops after its last saved tensor."""
 
     def program(wrap):
         def on_two_streams(h):
             shift = h.detach() * 1.5 + 0.25
             k = on_side_stream(side, lambda: (h + shift).exp())
             torch.cuda.current_stream().wait_stream(side)
-            return k + 1  # at which a replay would stop
+            return k + 1  # a replay would stop here
 
-        def on_one_stream(z):  # replayed next, while the side stream may be behind
+        def on_one_stream(z):  # replayed next, while the side stream may lag behind
             return (z.sin() * 2).exp() + z.cos().exp()
 
         side = torch.cuda.Stream()
@@ -155,7 +155,7 @@ def test_another_preferred_library_in_backward_raises(library):
 def test_a_note_for_the_allocator_is_no_write(wrap):
     def program(wrap):
         def fn(x):
-            side = torch.cuda.Stream()  # another one each time
+            side = torch.cuda.Stream()  # another stream each time
             y = on_side_stream(side, lambda: (x * w).sin().exp())
             x.record_stream(side)
             torch.cuda.current_stream().wait_stream(side)
@@ -225,7 +225,7 @@ def test_ops_on_two_devices(replay):
     def program(wrap):
         def fn(x):
             h = x.sin().exp()
-            # Two readers of h: three would be added in the order in which autograd's threads come.
+            # Two readers of h: three gradients would be added in the order in which autograd's threads finish.
             return (h.to("cuda:1") @ w).sin().exp(), h.cos().exp()
 
         x, w = leaf(8, 8, device="cuda:0"), leaf(8, 8, device="cuda:1")
@@ -302,7 +302,7 @@ def test_a_backward_inside_leaves_the_current_device(wrap):
 
 @pytest.mark.parametrize("replay", ["function", "tape"])
 def test_a_copy_to_the_host_is_there_when_a_replay_reads_it(replay):
-    """The forward waits for the copy; a tape, which has no waits, makes one that waits."""
+    """The forward waits for the copy; a tape has no such waits, so its copy is a blocking one."""
 
     def program(wrap):
         def fn(x):
@@ -312,7 +312,7 @@ def test_a_copy_to_the_host_is_there_when_a_replay_reads_it(replay):
 
         x = leaf(512)
         y = wrap(fn)(x).sum()
-        torch.zeros(512, pin_memory=True)  # takes the memory of the forward's copy, and lets go of it
+        torch.zeros(512, pin_memory=True)  # takes the memory of the forward's copy, and frees it
         y.backward()
         return (x.grad,)
 
@@ -321,7 +321,7 @@ def test_a_copy_to_the_host_is_there_when_a_replay_reads_it(replay):
 
 @pytest.mark.parametrize("kept", ["hooks", "store"])
 def test_a_copy_to_the_host_is_there_when_remat_keeps_it(kept):
-    """What a region keeps of a copy that was told not to wait is copied as soon as the op has run."""
+    """A tensor that a region keeps of a non-blocking copy is copied as soon as the op has run."""
 
     def program(wrap):
         def fn(x):

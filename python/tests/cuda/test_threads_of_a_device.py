@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""The thread that autograd has for a device, on which replays run: settings, generators, threads of Python, forks."""
+"""Autograd's thread of a device, on which replays run: settings, generators, threads of Python, forks."""
 
 import contextlib
 import subprocess
@@ -143,10 +143,10 @@ def test_nodes_of_two_devices_ask_for_one_replay_at_the_same_time(other, replay)
         return x.grad, y.grad
 
     assert_same(program, region(replay))
-    assert len(calls) >= 15 or replay == "auto"  # plain, forward, and at least one replay for each of five steps
+    assert len(calls) >= 15 or replay == "auto"  # the plain run, the forward, and at least one replay for each of five steps
 
 
-# What belongs to a thread
+# State that belongs to a thread
 @calls_again
 def test_the_thread_of_the_device_sees_the_settings_of_the_forward(replay):
     seen = []
@@ -248,7 +248,7 @@ def test_autocast(where, dtype, replay):
 
 
 @all_replays
-@pytest.mark.torch_warns  # that anomaly detection is on
+@pytest.mark.torch_warns  # warns that anomaly detection is on
 def test_anomaly_mode(replay):
     def program(wrap):
         x, w = leaf(4, 4), leaf(4, 4)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Runs programs within random budgets: by a plan that was made of a measured step, or with auto_checkpoint."""
+"""Runs programs within random budgets: by a plan made from a measured step, or with auto_checkpoint."""
 
 import collections
 import contextlib
@@ -26,18 +26,18 @@ from .runner import State, Verdict, compiled, first_difference, loss_of
 from .shrink import shrink
 
 WORDS = ("complex", "bank", "write saved")
-INPUTS = 3  # of STATE, which are arguments; others are captured
+INPUTS = 3  # the first of STATE are arguments; others are captured
 AUTO_STEPS = 6
 MOST_FAULTS = 3
 RAN = ("planned", "planned, then other ops", "planned, budget below the least", "auto", "auto, then other ops")
-# What no plan knows of, or a measurement repeats, and what stands in its place.
+# Ops that no plan covers, or that a measurement repeats, and their replacements.
 REPLACED = {"stops_early": "sin", "pack_throws": "sin", "generator": "rand", "hook_later": "hook"}
 OTHERS = ("sin", "tanh", "scale", "add", "clone", "softmax", "linear")
-BRANCHES = re.compile(r"\.item\(\)| if ")  # on what earlier steps have written: other ops
+BRANCHES = re.compile(r"\.item\(\)| if ")  # branches on values that earlier steps have written: other ops may run
 
 
 def plain_step_of(program, choose):
-    """The program without hooks that copy and, mostly, without backwards inside, which no tape can replay."""
+    """Returns the program without hooks that copy and, mostly, without backwards inside, which no tape can replay."""
     program = program.copy()
     program.use, program.forward_mode, program.backward_mode = "backward", "", ""
     replaced = dict(REPLACED)
@@ -52,7 +52,7 @@ def plain_step_of(program, choose):
 
 
 def changed(program, choose):
-    """The program with one op more, one less, or another one."""
+    """Returns the program with one op added, removed or changed."""
     program = program.copy()
     places = [
         (block, i)
@@ -79,7 +79,7 @@ def changed(program, choose):
 
 @contextlib.contextmanager
 def lines_logged(words):
-    """Those of remat_meta that have the words."""
+    """Collects the lines that remat_meta logs with these words."""
     lines = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage()) if words in record.getMessage() else None
@@ -102,7 +102,7 @@ class Ran:
 
 
 class Training:
-    """Steps of one program, with a state of their own."""
+    """Training steps of one program, with their own state."""
 
     def __init__(self, sources, seed, loss_inside):
         self.fns = [compiled(source) for source in sources]
@@ -153,11 +153,11 @@ class Training:
 
 
 class Failure(Exception):
-    """What a program does wrong in a budget."""
+    """A fault of a program within a budget."""
 
 
 class Refused(Exception):
-    """A measurement says what it cannot."""
+    """Raised when a measurement refuses the program."""
 
 
 class BudgetCheck:
@@ -203,7 +203,7 @@ class BudgetCheck:
             profile = remat.profile(measured.function, steps=1, name="measured", backward=backward)(*measured.inputs())
         except Exception as error:
             self.refuse(error)
-        # So small a step takes as long as chance will have it: a seed has one plan.
+        # Times of such small steps are noise: with fixed ones a seed has one plan.
         text = re.sub(r'us":[0-9.e+-]+', 'us":1', profile.to_json())
         planner = remat.MemoryPlanner(remat.StepProfile.from_json(text))
         plan = planner.plan(self.choose_budget(planner, profile))
@@ -216,11 +216,11 @@ class BudgetCheck:
         if not is_feasible:
             plan = planner.plan(least)
         training = self.training() if self.plain_graphs or self.choose.randrange(2) else measured
-        # Cuts alone refuse other ops.
+        # Cuts without a plan refuse other ops.
         by_plan = self.changes or self.choose.randrange(2)
         options = {"plan": plan} if by_plan else {"replay": "tape", "cuts": plan.cuts}
         function = remat.checkpoint(**options)(training.function)
-        left = []  # the plan, step by step: an input that was written may have a graph in the next one
+        left = []  # the plan by step: an input that was written may have a graph in the next step
 
         def watched(*inputs):
             with warnings.catch_warnings(record=True) as seen:
@@ -283,7 +283,7 @@ class BudgetCheck:
             plans.append(plan)
             if plan.predicted_peak_bytes > plan.budget_bytes:
                 raise Failure("the plan is above the budget")
-            # A later step may be of a kind of its own, and measured: an argument has got a graph.
+            # A later step may be of another kind, and measured: an argument may require grad by then.
             if not self.changes and len(measured) <= 1:
                 self.check_peak(number, peak, plan)
 
@@ -344,13 +344,13 @@ def small_fault(seed, verdict):
 
 
 def run_in_budgets(seeds):
-    """How often what came of programs, and those that fail."""
+    """Returns counts of the verdicts, and the programs that fail."""
     counts, faults = collections.Counter(), []
     waiting = list(seeds)
     while waiting:
         done = 0
         gc.collect()
-        gc.freeze()  # a measurement collects
+        gc.freeze()  # measurements collect garbage
         for verdict in in_child([(lambda seed=seed: check_in_budget(program_of(seed), seed)) for seed in waiting]):
             seed = waiting[done]
             done += 1

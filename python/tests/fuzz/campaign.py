@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Runs many programs, and makes those that fail small."""
+"""Runs many programs, and shrinks those that fail."""
 
 import base64
 import collections
@@ -16,8 +16,8 @@ from .generator import Generator
 from .runner import Verdict, check
 from .shrink import shrink
 
-FEW = 2500  # programs, whose shares differ by chance
-MOST_FAULTS = 3  # more are not made small: that takes seconds each
+FEW = 2500  # with fewer programs, shares vary too much by chance
+MOST_FAULTS = 3  # shrinking takes seconds each, so later faults are not shrunk
 
 
 @dataclasses.dataclass
@@ -27,7 +27,7 @@ class Summary:
     faults: list = dataclasses.field(default_factory=list)
 
     def too_many(self):
-        """Kinds of verdicts of which there are so many that the programs say little."""
+        """Returns kinds of verdicts that are so frequent that the programs test little."""
         most = {"refused": 0.02, "raises": 0.05, "races": 0.02}
         total = self.verdicts.total()
         by_chance = 5 if total < FEW else 0
@@ -39,7 +39,7 @@ class Summary:
 
 
 def fault(program, seed, verdict):
-    """The smallest program that fails in the same way, with what it does wrong."""
+    """Returns the smallest program found that fails in the same way, and its fault."""
     small = small_in_child(program, seed, verdict) or shrink(
         program, lambda candidate: checked_in_child(candidate, seed).is_like(verdict), limit=3000 if not ON_CUDA else 300
     )
@@ -53,8 +53,8 @@ def fault(program, seed, verdict):
 
 
 def small_in_child(program, seed, verdict):
-    """The same, all in one child; None if that does not fail or does not live long enough. A child that begins to use CUDA
-    takes a second for it."""
+    """Like fault(), all in one child; None if the program does not fail there or the child does not live long enough. A child
+    takes a second to begin to use CUDA."""
     if not ON_CUDA or verdict.kind == "crash":
         return None
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Words of functions that do something else in the replay: remat raises, or it makes no difference."""
+"""Steps whose functions do something else in the replay: remat raises, or it makes no difference."""
 
 from .op import Op
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Runs programs in a process of their own: one that crashes or waits for ever is a fault like others."""
+"""Runs programs in a child process, so that one that crashes or hangs is a fault like others."""
 
 import faulthandler
 import json
@@ -15,7 +15,7 @@ MOST_SECONDS = 60
 
 
 def verdicts(seeds):
-    """(seed, Verdict) for each, in order."""
+    """Yields (seed, Verdict) for each seed, in order."""
     waiting = list(seeds)
     while waiting:
         done = 0
@@ -29,13 +29,13 @@ def verdicts(seeds):
 
 
 def still_alive():
-    """Gives a child its time again."""
+    """Restarts a child's time limit."""
     signal.alarm(MOST_SECONDS)
     return True
 
 
 def _ends_plain(seed):
-    """PyTorch itself has its faults, such as a hook on a complex tensor's .real that is then zeroed."""
+    """True if plain code crashes too: PyTorch has its own faults, such as a hook on a complex .real that is then zeroed."""
     return next(in_child([lambda: run_plain(Generator(seed).program(), seed)])).kind == "crash"
 
 
@@ -44,7 +44,7 @@ def checked_in_child(program, seed):
 
 
 def in_child(checks):
-    """Their verdicts, up to the first that ends the process."""
+    """Returns the verdicts, up to the first check that ends the process."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -64,7 +64,7 @@ def in_child(checks):
 def _write_verdicts(checks, writer):
     status = 1
     try:
-        faulthandler.disable()  # pytest's: it prints as much for each try at making a program small
+        faulthandler.disable()  # pytest's would print at each attempt to shrink a program
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for check_next in checks:
             signal.alarm(MOST_SECONDS)

@@ -34,7 +34,7 @@ RULES = (
 
 
 class Writer:
-    """The source of one program; `pieces`: with functions that are to be compiled, in regions that are not."""
+    """Writes the source of one program. `pieces`: with functions to compile, in regions that are not compiled."""
 
     def __init__(self, seed, pieces=False):
         self.random = random.Random(seed)
@@ -47,7 +47,7 @@ class Writer:
         return f"{prefix}{self.names}"
 
     def options(self):
-        """What a region is given, and True if traced code may write it itself."""
+        """Returns a region's options, and True if traced code may construct them."""
         policy, is_constant = self.policy()
         replay = self.random.choice(("", 'replay="auto"', 'replay="tape"')) if self.pieces else ""
         return ", ".join(filter(None, (policy, replay))), is_constant
@@ -69,7 +69,7 @@ class Writer:
         return f"policy={name}", False
 
     def block(self, variables, indent, depth, inside):
-        """Statements on `variables`, which `inside` ("region", "call") may not write, being those of others."""
+        """Writes statements that read `variables`, which belong to code outside. `inside`: "region", "call" or neither."""
         lines, own, count = [], [], self.random.randint(2, 5)
         for _ in range(count):
             pick = lambda: self.random.choice(variables + own)  # noqa: E731
@@ -91,7 +91,7 @@ class Writer:
                 rest = [first if kind in ("unary", "random") else pick() for _ in range(form.count("{}") - 1)]
                 lines.append(indent + f"{value} = {form.format(first, *rest)}")
                 own.append(value)
-        return lines, " + ".join(own or variables[:1])  # all: a compiler leaves out what nobody reads
+        return lines, " + ".join(own or variables[:1])  # all variables: a compiler drops those that are not read
 
     def piece(self, pick, own, variables, indent):
         function, value, argument = self.name("f"), self.name("v"), self.name("a")
@@ -104,7 +104,7 @@ class Writer:
 
     def inner(self, kind, pick, own, variables, indent, depth, inside):
         function, value, argument = self.name("f"), self.name("v"), self.name("a")
-        captured = [self.random.choice(variables)]  # nobody writes it
+        captured = [self.random.choice(variables)]  # is never written
         body, result = self.block([argument, *captured], indent + "    ", depth - 1, kind if kind == "region" else "call")
         lines = [indent + f"def {function}({argument}):", *body, indent + f"    return ({result}) * 1.5"]
         if kind == "region":
@@ -118,7 +118,7 @@ class Writer:
         else:
             policy = "SAVE" if inside == "call" else self.random.choice(("SAVE", "SAVE", "RECOMPUTE"))
             keep = self.random.choice(("innermost_region", "all_regions"))
-            keep = "innermost_region" if self.pieces else keep  # a strict tape in a region takes no others
+            keep = "innermost_region" if self.pieces else keep  # a strict tape in a region takes no other calls
             if policy == "RECOMPUTE":
                 body, result = self.block([argument, *captured], indent + "    ", 0, "region")
                 lines = [indent + f"def {function}({argument}):", *body, indent + f"    return ({result}) * 1.5"]
@@ -134,7 +134,7 @@ class Writer:
 
 
 def functions(source, wraps, piece=None, scope=None):
-    """The program; `scope`: what gets the module's names."""
+    """Returns the program's functions; `scope` gets the names of the module."""
 
     def named(fn, name, policy, keep):
         return fn
@@ -156,7 +156,7 @@ def functions(source, wraps, piece=None, scope=None):
 
 
 def run(program):
-    """Results of two steps, and the bytes that the second kept from its forward."""
+    """Returns the results of two steps, and the bytes that the second kept from its forward."""
     torch.manual_seed(1)
     x, w = (torch.rand(SIZE, SIZE, requires_grad=True) for _ in range(2))
     for _ in range(2):
@@ -173,7 +173,7 @@ def compiled(source, backend, wraps):
 
 
 def fault_of(seed):
-    """What is wrong with the program of that seed, and its source; None: nothing."""
+    """Returns the fault of the program with that seed, or None, and its source."""
     source = Writer(seed).source()
     expected, _ = run(functions(source, wraps=False))
     backend = "no"
@@ -182,9 +182,9 @@ def fault_of(seed):
         assert_equal(expected, got)
         for backend in ("eager", "aot_eager"):
             got, compiled_kept = compiled(source, backend, wraps=True)
-            assert_equal(compiled(source, backend, wraps=False)[0], got)  # decompositions round elsewhere
-            if "rand" not in source and "dropout" not in source:  # what is random is kept by torch's partitioner
-                # A compiler keeps nothing that backward does not read.
+            assert_equal(compiled(source, backend, wraps=False)[0], got)  # decompositions round differently
+            if "rand" not in source and "dropout" not in source:  # torch's partitioner keeps random values
+                # A compiler keeps only tensors that backward reads.
                 assert compiled_kept <= kept + 1024, f"kept {compiled_kept} bytes, {kept} without a compiler"
     except Exception as error:
         if is_torchs_own(error):
@@ -194,12 +194,12 @@ def fault_of(seed):
 
 
 def is_torchs_own(error):
-    """Torch 2.10 fails on a checkpointed random op that backward does not need, in its own checkpoint too."""
+    """True for a fault of torch 2.10: its own checkpoint also fails on a random op that backward does not need."""
     return TORCH < (2, 11) and "KeyError: 'rand" in str(error)
 
 
 def fault_of_pieces(seed, backend):
-    """As fault_of(), of compiled pieces in regions that run eagerly."""
+    """Like fault_of(), for compiled pieces in regions that run eagerly."""
     source = Writer(seed, pieces=True).source()
     piece = functools.cache(functools.partial(torch.compile, backend=backend))
 

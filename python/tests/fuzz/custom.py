@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Custom functions of one or two tensors: bodies, and the ways in which they save and are named."""
+"""Custom functions of one or two tensors: their bodies, and the ways in which they save and are named."""
 
 import functools
 import operator
@@ -10,8 +10,8 @@ import torch
 
 import remat_meta as remat
 
-# Each gives results, and what it saves by name. All of them share one backward, so that gradients have little to do with what
-# is computed here; they are the same with and without remat.
+# Each body returns its results, and its saved tensors by name. All of them share one backward, so gradients have little to do
+# with the forward; they are the same with and without remat.
 
 
 def of_input(ctx, x, y):
@@ -19,7 +19,7 @@ def of_input(ctx, x, y):
 
 
 def unread(ctx, x, y):
-    """Saves what no op reads."""
+    """Saves a tensor that no op reads."""
     return (x * 0.5,), {"y": y}
 
 
@@ -72,20 +72,20 @@ def of_random(ctx, x, y):
 
 
 def inner_function(ctx, x, y):
-    """Of another one."""
+    """Saves the result of another custom function."""
     middle = plain.of_input(x)
     return (middle + x,), {"middle": middle}
 
 
 def of_graph(ctx, x, y):
-    """Whose own ops save."""
+    """Runs ops that save tensors themselves."""
     with torch.enable_grad():
         torch.ones(2, requires_grad=True).exp()
     return (x * 0.7,), {"x": x}
 
 
 def told_twice(ctx, x, y):
-    """The last list counts."""
+    """Calls save_for_backward() twice: the last list counts."""
     ctx.save_for_backward(x, x.cos(), y)
     return (x * 0.7,), {"y": y}
 
@@ -107,7 +107,7 @@ def not_differentiable(ctx, x, y):
 
 
 def same(ctx, x, y):
-    """Without an op."""
+    """Returns its argument without an op."""
     return (x,), {"x": x}
 
 
@@ -149,7 +149,7 @@ def of_buffer(ctx, x, y):
 
 
 def counts(ctx, x, y):
-    """Writes what is no result."""
+    """Writes a tensor that is not among its results."""
     before = y.clone()
     y.mul_(0.5).add_(x.tanh())
     return (x * before,), {"before": before}
@@ -188,7 +188,7 @@ def one_or_all(results):
 
 
 def gradients(ctx, *grads):
-    """Of x and y."""
+    """Returns the gradients of x and y."""
     grad = functools.reduce(operator.add, grads)
     for saved in ctx.saved_tensors:
         if saved is not None:
@@ -203,7 +203,7 @@ def of_arguments(ctx, *grads):
 
 
 def made(forward):
-    """What calls a custom function of this forward()."""
+    """Returns a function that applies a custom function with this forward()."""
     members = {"forward": staticmethod(forward), "backward": staticmethod(of_arguments)}
     return type("Custom", (torch.autograd.Function,), members).apply
 
@@ -231,7 +231,7 @@ def with_auto_forward(body):
 
 
 def with_handle(body):
-    """Whose name and policy are those of the op() around."""
+    """Takes its name and policy from the op() around it."""
 
     def forward(ctx, x, y=None):
         handle = remat.get_handle(ctx)
@@ -246,7 +246,7 @@ def with_handle(body):
 
 
 def without_record(body):
-    """The call counts as one that raised."""
+    """Counts as a call that raised, as it does not record outputs."""
 
     def forward(ctx, x, y=None):
         handle = remat.get_handle(ctx)

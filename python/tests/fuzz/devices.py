@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""CUDA tensors in random programs, if REMAT_FUZZ_DEVICE or REMAT_TEST_DEVICE is "cuda": where values are, and the lines that
-bring them together."""
+"""CUDA tensors in random programs, if REMAT_FUZZ_DEVICE or REMAT_TEST_DEVICE is "cuda": where values are, and code that brings
+them together."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ ON_CUDA = os.environ.get("REMAT_FUZZ_DEVICE", os.environ.get("REMAT_TEST_DEVICE"
 MAIN = torch.device("cuda:0" if ON_CUDA else "cpu")
 ORDERS = (b"eager", b"lazy", b"side-lazy", b"side-eager", b"random")
 FACTORIES = "zeros ones empty arange tensor full rand randperm eye hann_window".split()
-# What the program closes over, and what lies on the host or on a second device in some programs.
+# Tensors that the program closes over, and tensors that some programs have on the host or on a second device.
 CLOSED_OVER = re.compile(r"\b([wp][01])\b|\b(given\([^)]*\))")
 ELSEWHERE = ("x1", "w1", "b1", "k0")
 
@@ -25,7 +25,7 @@ def second():
 
 
 def place_of(name, seed):
-    """The device of a tensor that a program begins with."""
+    """Returns the device of a tensor of the program's initial state."""
     if not ON_CUDA or name == "h0":
         return torch.device("cpu")
     choose = random.Random(f"devices {seed}")
@@ -36,18 +36,19 @@ def place_of(name, seed):
 
 
 def may_race(source):
-    """Whether gradients may come from more than one of autograd's threads, so that the order in which they are added up is not
+    """True if gradients may come from more than one of autograd's threads, so that the order in which they are added up is not
     the same in each run."""
     return bool(re.search(r"beside\(|\.cpu\(\)|second\(\)|\bh0\b", source))
 
 
 def beside(tensor, other):
-    """The tensor, on the other one's device."""
+    """Returns `tensor` on the device of `other`."""
     return tensor if tensor.device == other.device else tensor.to(other.device)
 
 
 def at_home(template, writes_buffer):
-    """The op's lines for operands that are on several devices: it runs where {a} is, or the buffer that it writes, or `bn`."""
+    """Returns the op's lines for operands on several devices: it runs on the device of {a}, or of the buffer that it writes, or
+    of `bn`."""
     home = "{c}" if writes_buffer else "bn.weight" if re.search(r"\bbn\b", template) else "{a}"
     if home != "{c}" and not re.search(r"\{[abc]\}", template):
         return template
@@ -60,7 +61,7 @@ def at_home(template, writes_buffer):
 
 
 def _with_devices(text, device):
-    """The text, with that keyword in calls of factories."""
+    """Returns the text with that keyword in calls of factories."""
     found = re.search(rf"torch\.({'|'.join(FACTORIES)})\(", text)
     if not found:
         return text
@@ -73,7 +74,7 @@ def _with_devices(text, device):
     return text[: found.start()] + call + more + ")" + _with_devices(text[end:], device)
 
 
-# What programs call.
+# Functions that programs call.
 
 STREAMS = {}
 LATE = threading.local()
@@ -86,18 +87,18 @@ def other_stream(device):
 
 
 def inner_of(tensor):
-    """What a wrapper subclass has its memory in."""
+    """Returns the plain tensor that holds the memory of a wrapper subclass."""
     while "inner" in getattr(tensor, "__dict__", ()):
         tensor = tensor.inner
     return tensor
 
 
 def record(tensor, stream):
-    """The stream uses the tensor's memory, maybe when it is gone."""
+    """Records that the stream uses the tensor's memory, which may be freed earlier."""
     part = inner_of(tensor)
     if part.device != stream.device or part.is_nested:
         return
-    # LibTorch's fallback for tensors with the negative bit takes a result of record_stream(), which has none.
+    # LibTorch's fallback for tensors with the negative bit expects a result of record_stream(), which has none.
     (torch._neg_view(part) if part.is_neg() else part).record_stream(stream)
 
 
@@ -108,7 +109,8 @@ def used_here(*tensors):
 
 
 class side:
-    """Another stream of a device, which waits for the one before, and is waited for; late: by who calls arrived()."""
+    """Another stream of a device, which waits for the previous one and is waited for at the end; late: by the caller of
+    arrived()."""
 
     def __init__(self, number, *used, late=False):
         self.device = second() if number else MAIN
@@ -130,14 +132,14 @@ class side:
 
 
 def _set_stream(stream):
-    """Without a change of the current device."""
+    """Sets the stream without changing the current device."""
     device = torch.cuda.current_device()
     torch.cuda.set_stream(stream)
     torch.cuda.set_device(device)
 
 
 def arrived(*tensors):
-    """What a function has left to another stream."""
+    """Waits for tensors that a function has left to another stream."""
     for stream in getattr(LATE, "streams", ()):
         torch.cuda.current_stream(stream.device).wait_stream(stream)
     LATE.streams = []
@@ -158,8 +160,7 @@ class save_on_cpu(torch.autograd.graph.saved_tensors_hooks):
 
 @torch.no_grad()
 def pinned_copy(a, device):
-    """A copy by way of pinned memory, without a wait of the host."""
-    a = _resolved(a)
+    """Returns a copy through pinned memory, for which the host does not wait."""
     if a.is_cpu:
         return a.detach().contiguous().pin_memory().to(device, non_blocking=True)
     if device.type == "cpu":
@@ -171,7 +172,7 @@ def pinned_copy(a, device):
     return host.to(device, non_blocking=True)
 
 
-# The stand-in for CUDA, where there is one.
+# The stand-in for CUDA, if there is one
 
 
 def _control(name):
@@ -179,7 +180,7 @@ def _control(name):
 
 
 def set_order(seed):
-    """In which the work of streams is done."""
+    """Sets the order in which the work of streams runs."""
     set_it = _control("set_order") if ON_CUDA else None
     if set_it:
         set_it(random.Random(f"order {seed}").choice(ORDERS), ctypes.c_uint(seed % 2**32))
@@ -198,7 +199,7 @@ def synchronize():
 
 
 def faults():
-    """What the stand-in has found wrong since the last call, in words."""
+    """Describes the faults that the stand-in has found since the last call."""
     if not ON_CUDA:
         return ""
     synchronize()
@@ -213,7 +214,7 @@ def faults():
 
 
 def forget_memory():
-    """What lies where says nothing of earlier programs."""
+    """Makes addresses independent of earlier programs."""
     if ON_CUDA:
         torch.cuda.empty_cache()
 
@@ -228,32 +229,9 @@ def one_thread():
 
 
 def threads_of(seed):
-    return torch.autograd.set_multithreading_enabled(not runs_alone(seed))
-
-
-AHEAD = 20_000  # more nodes than a program makes
-
-
-def count_ahead():
-    """Makes each device's thread of autograd number the nodes that it makes from beyond all that this thread has made.
-
-    Autograd adds up gradients in the order of these numbers, and each thread counts for itself."""
-    # Twice, since remat takes the numbers that replays have used off those of later nodes.
-    least = 2 * _number_of_a_node() + AHEAD
-    for device in range(torch.cuda.device_count()):
-        value = torch.ones((), device=torch.device("cuda", device), requires_grad=True) * 1
-        value.register_hook(lambda grad: _count_to(least))
-        value.backward()
-
-
-def _count_to(least):
-    while _number_of_a_node() < least:
-        pass
-
-
-def _number_of_a_node():
-    with torch.enable_grad():
-        return torch.ones((), requires_grad=True).view(()).grad_fn._sequence_nr()
+    """Lets autograd use its own threads, or none: then the thread that calls backward runs all nodes."""
+    alone = ON_CUDA and random.Random(f"threads {seed}").random() < 0.4
+    return torch.autograd.set_multithreading_enabled(not alone)
 
 
 def random_states():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Words that foreign programs use: complex numbers, library ops that write what their schema does not
-mark, ops that write what they save, wrapper subclasses."""
+"""Steps that foreign programs contain: complex numbers, library ops that write arguments which their schema does not mark, ops
+that write a tensor that they save, wrapper subclasses."""
 
 import dataclasses
 
@@ -38,10 +38,10 @@ COMPLEX = {
     ),
 }  # fmt: skip
 
-# Kernels in kinds.py; schemas in which no argument is marked, but for scale_marked. A region refuses
-# those, so they are rare.
+# The kernels are in kinds.py, with schemas in which only scale_marked marks its arguments. A region refuses the others, so they
+# are rare.
 LIBRARY = {
-    # Not {a} itself: under a dispatch mode no version tells plain autograd of such a write.
+    # Not {a} itself: under a dispatch mode no version shows plain autograd such a write.
     "library_marked_": Op("{r} = {a} * 1.0\ntorch.ops.fuzz.scale_marked({r}, [{b}.detach().clone()], 0.9)"),
     "library_marked_buffer": Op("torch.ops.fuzz.scale_marked(x2.detach().clone(), [{c}], 0.9)", results=0, buffer=2),
     "library_": Op("torch.ops.fuzz.scale({a}, 0.9)", results=0, writes=True, weight=RARE),
@@ -53,7 +53,7 @@ LIBRARY = {
     "library_buffer": Op("torch.ops.fuzz.scale({c}, 0.9)", results=0, buffer=2, weight=RARE),
     "library_buffers": Op("torch.ops.fuzz.scale_all([{c}], 0.9)", results=0, buffer=2, weight=RARE),
     "library_fill_buffer": Op("{r} = {a} * torch.ops.fuzz.fill({c}, {a}.detach())", buffer=2, weight=RARE),
-    # By a pointer: no version tells.
+    # Writes through a pointer, which no version shows.
     "library_unseen_": Op("torch.ops.fuzz.scale_unseen({a}, 0.9)", results=0, writes=True, needs="unseen writes", weight=RARE),
     "library_unseen_buffer": Op("torch.ops.fuzz.scale_unseen({c}, 0.9)", results=0, buffer=2, needs="unseen writes", weight=RARE),
     "library_unseen_fresh_": Op(
@@ -61,7 +61,7 @@ LIBRARY = {
     ),
 }
 
-# What these save is written by the op itself.
+# Ops that write a tensor that they save.
 WRITE_SAVED = {
     "rrelu_training": Op("{r} = F.rrelu({a}, 0.1, 0.3, True)", "a", weight=4, late=True),
     "rrelu_training_": Op("F.rrelu({a}, 0.1, 0.3, True, inplace=True)", "a", results=0, writes=True, late=True),
@@ -74,7 +74,7 @@ WRITE_SAVED = {
     "renorm_": Op("{a}.renorm_(2, 0, 0.9)", "a", results=0, writes=True, weight=1),
 }
 
-# A buffer of which regions read and write parts.
+# A buffer whose parts regions read and write.
 BANK = {
     "read_bank": Op("{r} = {a} * ({c}[{i}] + 0.5)", buffer=1, of="k"),
     "read_whole_bank": Op("{r} = {a} + {c}.sum(0)", buffer=1, of="k", weight=1),
@@ -125,7 +125,7 @@ FOREIGN = {
     **_with_needs(COMPUTING, "computing wrappers"),
     **_with_needs(HOST, "host memory"),
     **_with_needs(CHANGES, "changes"),
-    # The last ones, with no weight: they change no program that is chosen without them.
+    # The last ones have no weight, so that programs chosen without them stay the same.
     **{kind: dataclasses.replace(op, needs="jagged", weight=0) for kind, op in JAGGED.items()},
     **{kind: dataclasses.replace(op, needs="named functions", weight=0) for kind, op in NAMED.items()},
 }

@@ -17,7 +17,7 @@ from .program import STATE, Block, Program, Step
 from .words import chosen
 
 MAX_DEPTH = 3
-SECOND_DERIVATIVES = ("double", "write_between")  # which jagged nested tensors do not have
+SECOND_DERIVATIVES = ("double", "write_between")  # jagged nested tensors do not support these
 MAX_STEPS = 7
 POLICIES = (
     '"save_matmuls"',
@@ -28,16 +28,16 @@ POLICIES = (
 OFFLOAD_POLICIES = ('api.table("OFFLOAD", "aten::rrelu*", "aten::*norm*", "aten::mul")', 'api.table("OFFLOAD", "*")')
 USES = ("backward", "retain_graph", "partial", "double", "write_between", "in_flight", "two_steps", "five_steps")
 DATA_USES = ("write_data", "exchange_data")
-RUNS_AGAIN = ("in_flight", "two_steps", "five_steps")  # the forward
+RUNS_AGAIN = ("in_flight", "two_steps", "five_steps")  # uses that run the forward again
 MODES = tuple(mode for mode in MODE_KINDS if mode)
-REFUSED_BY_RULES = ("wrappers", "made wrappers", "library")  # if they keep such an op's results
+REFUSED_BY_RULES = ("wrappers", "made wrappers", "library")  # refused if rules keep the results of such an op
 COPYING_HEADS = ("clones", "save_on_cpu", "_pair")
 BUFFERS = "bcktqh"
 LEAVES = "xwp"
 
 
 def keeps_sin(options):
-    """By a policy, so that a backward in the function passes what is kept."""
+    """True if a policy keeps the sine that a backward in the function would have to pass."""
     return any(op in options.get("policy", "") for op in ('"*"', "aten::sin", "aten::mul"))
 
 
@@ -62,7 +62,7 @@ class Generator:
         if not any(step.kind == "region" for step in steps):
             steps.append(self.region(values, Place()))
         results = self.pick_results(values, 1 + self.below(3))
-        # Mostly refused, so a rare use.
+        # Mostly refused, so this use is rare.
         use = self.random.choice(DATA_USES if self.one_in(200) else USES)
         if "freed storages" in self.words and self.one_in(8):
             steps.append(self.free(values, results, use))
@@ -78,8 +78,8 @@ class Generator:
         return Program(Block([], steps, numbers), use, *modes)
 
     def free(self, values, results, use):
-        """Of what nobody reads before backward, or of a buffer, which nothing saves, for good."""
-        buffers = [value for value in self.buffers if STATE[value.number][0] != "h"]  # which cannot be
+        """Frees memory that is not read before backward, or, for good, a buffer that nothing saves."""
+        buffers = [value for value in self.buffers if STATE[value.number][0] != "h"]  # host memory cannot be freed
         if self.one_in(3) and use not in RUNS_AGAIN:
             return Step("free", [self.random.choice(buffers).number], [])
         kept = [value.memory for value in results]
@@ -98,7 +98,7 @@ class Generator:
         return Value(self.count - 1, Memory(place.function, **facts))
 
     def pick(self, values):
-        """Prefers what was made last, so that programs are deep rather than wide."""
+        """Prefers recent values, so that programs are deep rather than wide."""
         return values[-1 - self.below(min(3, len(values)))] if self.below(3) else self.random.choice(values)
 
     def pick_results(self, values, count):
@@ -120,7 +120,7 @@ class Generator:
                 return self.block(values, place)
         return self.op(values, place)
 
-    # Ops.
+    # Ops
 
     def op(self, values, place):
         kinds = list(self.ops)
@@ -170,11 +170,11 @@ class Generator:
             return self.one_in(60)
         if op.buffer == 2 and (place.repeated or buffer.memory.frozen):
             return ("later writes" in self.words and bool(place.regions)) or self.one_in(60)
-        # Such a view stands in no graph although it requires grad.
+        # A view made without gradients stands in no graph although it requires grad.
         return op.itself or not (op.view and place.no_grad)
 
     def is_noticed(self, value, place):
-        """A write by way of data of it: of what the innermost region has made outside of SAVE calls."""
+        """True for a write through data of a tensor that the innermost region has made outside SAVE calls."""
         makes_calls = place.saving_anywhere or place.copies or any(region.has_rules for region in place.regions)
         return bool(place.regions) and value.memory.owner == place.function and not makes_calls
 
@@ -209,7 +209,7 @@ class Generator:
             if letter in places:
                 places[letter].memory.saved = True
 
-    # Blocks.
+    # Blocks
 
     def block(self, values, place):
         heads = heads_of(self.words) | ({f'with api.name_scope("scope{self.count}")': 2} if place.regions else {})
@@ -226,11 +226,11 @@ class Generator:
                 options["used"] = [value.number for value in values]
             values[:] = inner
             return Step("with", [], [], options, Block([], steps, []))
-        # What is made in a block that may be left is seen nowhere else.
+        # Values made in a block that may be left early are not visible elsewhere.
         return Step("with", [], [], {"head": head, "tail": []}, Block([], [*steps, self.throw()], []))
 
     def late_block(self, values, place):
-        """On another stream, which the function does not wait for: its caller does."""
+        """A block on another stream: not the function, but its caller waits for it."""
         used = [value.number for value in values]
         steps = self.steps(values, dataclasses.replace(place, depth=place.depth + 1), 4)
         return Step("with", [], [], {"head": "with side(0)", "used": used, "late": True}, Block([], steps, []))
@@ -238,7 +238,7 @@ class Generator:
     def throw(self):
         return Step("throw", [], [])
 
-    # Functions.
+    # Functions
 
     def function(self):
         self.functions += 1
@@ -254,7 +254,7 @@ class Generator:
             options["saved_tensors_hooks"] = "api.hooks"
         if state.store:
             options["offload_store"] = "api.store"
-            if zlib.crc32(f"{self.seed}.{state.function}".encode()) % 3 == 0:  # draws nothing: programs stay what they were
+            if zlib.crc32(f"{self.seed}.{state.function}".encode()) % 3 == 0:  # draws nothing, so that programs stay the same
                 options["offload_inputs"] = "True"
         if state.generator:
             options["generators"] = "[gen]"
@@ -272,7 +272,7 @@ class Generator:
         return "single" if count == 1 and self.below(3) else self.random.choice(forms)
 
     def parameters(self, values, limit, first):
-        """Arguments, `first` before others, and the values that stand for them in the function."""
+        """Returns the arguments, `first` before others, and the values that represent them in the function."""
         given = list(dict.fromkeys([*first, *(self.pick(values) for _ in range(1 + self.below(limit)))]))
         made = []
         for value in given:
@@ -326,8 +326,8 @@ class Generator:
         return step
 
     def inner_values(self, values, given, made):
-        """All that is visible. What is passed and no leaf that requires grad is another tensor in
-        the replay, so that few functions should capture it too."""
+        """Returns all visible values. An argument that is no leaf requiring grad is another tensor in the replay, so few
+        functions should also capture it."""
         if self.one_in(40):
             return values + made
         passed = [value.memory for value in given if not value.memory.is_leaf]
@@ -360,7 +360,7 @@ class Generator:
         return outer
 
     def policy_of_call(self, place):
-        """Its name, and whether all regions keep what it does."""
+        """Returns the call's policy, and whether all regions keep its results."""
         region = place.regions[-1]
         policies = ["SAVE", "SAVE", "SAVE"] if place.saving else ["SAVE", "SAVE", "SAVE", "RECOMPUTE"]
         if region.store:

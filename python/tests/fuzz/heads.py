@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Blocks that random programs open, with their weights."""
+"""`with` blocks that random programs open, with their weights."""
 
 from .devices import ON_CUDA
 

@@ -14,8 +14,8 @@ OFFSETS = ([0, 1, 4], [0, 2, 4], [0, 4], [0, 0, 4], [0, 1, 2, 4], [0, 3, 4])
 
 
 def jagged_views(a, b, i):
-    """Two of one structure, on the memory of a and b."""
-    offsets = torch.tensor(OFFSETS[i], device=a.device)
+    """Returns two nested tensors of one structure, on the memory of a and b."""
+    offsets = torch.tensor(OFFSETS[i])
     return tuple(torch.nested.nested_tensor_from_jagged(t.clone() if t.is_leaf else t, offsets) for t in (a, b))
 
 
@@ -25,13 +25,13 @@ def _parts(a, b, i):
 
 
 def jagged_copies(a, b, i):
-    """The first of parts of both, the second of none that requires grad."""
+    """Returns a nested tensor made of parts of both, and one made of tensors that do not require grad."""
     first = torch.nested.as_nested_tensor(_parts(a, b, i), layout=torch.jagged)
     return first, torch.nested.nested_tensor_from_jagged(b.detach() * 1, first.offsets())
 
 
 def jagged_leaves(a, b, i):
-    """The first is a leaf that requires grad."""
+    """Returns two nested tensors, of which the first is a leaf that requires grad."""
     first = torch.nested.nested_tensor([t.detach() for t in _parts(a, b, i)], layout=torch.jagged, requires_grad=True)
     return first, torch.nested.nested_tensor_from_jagged(a * 1, first.offsets())
 
@@ -83,9 +83,9 @@ TO_DENSE = {
     "jagged_sums": Op("{r} = torch.stack([t.sum(0) for t in {a}.unbind()]).sum(0) * {a}.values()"),
     "jagged_padded": Op("{r} = {a}.to_padded_tensor(0.5).amax((0, 1)) * {a}.values()"),
 }
-JAGGED = MAKE | OF_ONE | OF_TWO | TO_DENSE  # chosen here alone
+JAGGED = MAKE | OF_ONE | OF_TWO | TO_DENSE  # chosen only in this file
 
-FIRST_SEED = 200_000  # those below it have results that are written down, of programs without these
+FIRST_SEED = 200_000  # seeds below have recorded results, of programs without these steps
 AUTOCAST_DEVICE = "cuda" if ON_CUDA else "cpu"
 AUTOCAST = f'with torch.autocast("{AUTOCAST_DEVICE}", dtype=torch.bfloat16)'
 HEADS = ("with torch.no_grad()", AUTOCAST, "with PassThrough()", "with clones()")
@@ -96,12 +96,12 @@ CALLS = ('"SAVE"', '"SAVE"', '"RECOMPUTE"', '"SAVE", keep="all_regions"')
 
 
 class JaggedRegion:
-    """A region of its own after all others of a program, from random numbers of its own."""
+    """A separate region after all others of a program, from its own random numbers."""
 
     def __init__(self, generator):
         self.generator = generator
         self.random = random.Random(f"jagged {generator.seed}")
-        self.has_policy = False  # attention that it keeps under hooks which the function opens may raise
+        self.has_policy = False  # attention that the policy keeps under hooks opened in the function may raise
 
     def one_in(self, n):
         return self.random.randrange(n) == 0
@@ -111,7 +111,7 @@ class JaggedRegion:
         return self.generator.count - 1
 
     def steps(self, values):
-        """Steps of a program's body, of its `values`, and the number of their result."""
+        """Returns steps of the program's body on its `values`, and the number of their result."""
         a, b = self.random.choice(values), self.random.choice(values)
         first, second = self.number(), self.number()
         kinds = list(MAKE)
@@ -146,7 +146,7 @@ class JaggedRegion:
         return options
 
     def block(self, parameters, jagged, depth, dense):
-        """Of a function whose result is jagged, or 4 x 4."""
+        """Returns the block of a function whose result is jagged, or 4 x 4."""
         from .program import Block
 
         inner, steps = [*jagged, *parameters], []
@@ -155,12 +155,12 @@ class JaggedRegion:
         result = inner[-1] if len(inner) > len(jagged) + len(parameters) else parameters[0]
         if dense:
             result = self.number()
-            kinds = list(TO_DENSE)[1:]  # values() of an argument is no view of it to remat: limits.md, C9
+            kinds = list(TO_DENSE)[1:]  # to remat, values() of an argument is not a view of it: limits.md, C9
             steps.append(self.step(self.random.choice(kinds), [self.pick(inner)], [result]))
         return Block(parameters, steps, [result])
 
     def some(self, jagged, parameters, depth):
-        """Steps, the results of which are jagged too. What the function has made is rarely passed on: limits.md, C8."""
+        """Returns steps with jagged results. Tensors made by the function are rarely passed on: limits.md, C8."""
         passed_on = self.pick(jagged if self.one_in(25) else parameters)
         if depth < MOST_DEPTH and self.one_in(8):
             step = self.region([passed_on], depth + 1, jagged)
@@ -189,7 +189,7 @@ class JaggedRegion:
         ]
 
     def call(self, passed, jagged):
-        """A named call gives plain tensors: remat refuses to keep others."""
+        """A named call that returns plain tensors: remat refuses to keep others."""
         parameter, out, result = self.number(), self.number(), self.number()
         self.generator.functions += 1
         function = self.generator.functions
@@ -205,7 +205,7 @@ class JaggedRegion:
         return [step, self.step("jagged_weigh", [passed, out], [result])]
 
     def region(self, given, depth, jagged=()):
-        """Of the first of `given`, and of the second or capturing it."""
+        """A region that gets the first of `given`, and gets or captures the second."""
         self.generator.functions += 1
         function = self.generator.functions
         drop_in = self.one_in(4)

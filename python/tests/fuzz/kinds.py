@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Tensors, modes, hooks and ops of libraries that are not torch's: what foreign programs bring along."""
+"""Tensor classes, modes, hooks and library ops of foreign programs."""
 
 import contextlib
 import pickle
@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 
 class Wrapper(torch.Tensor):
-    """A tensor around another one, which every op runs on."""
+    """A tensor around another tensor, on which every op runs."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -46,11 +46,11 @@ class Flat(Wrapper):
 
 
 class Opaque(Wrapper):
-    """Without __tensor_flatten__."""
+    """A wrapper without __tensor_flatten__."""
 
 
 class Computing(Flat):
-    """What looks like a view of it computes: every op but detach() gets a plain tensor."""
+    """A wrapper whose views compute: every op but detach() gets a plain tensor."""
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -82,7 +82,7 @@ class _Unwrap(torch.autograd.Function):
 
 
 def plain_part(tensor):
-    """Not differentiable."""
+    """Returns the plain tensor inside; not differentiable."""
     while isinstance(tensor, Wrapper):
         tensor = tensor.inner
     return tensor
@@ -92,17 +92,17 @@ GIVEN = {number: pickle.dumps(torch.full((4, 4), number)) for number in (0.5, 0.
 
 
 def given(number):
-    """Its memory is filled by no op."""
+    """Returns a tensor whose memory no op fills."""
     return pickle.loads(GIVEN[number])
 
 
 def of_host(values):
-    """A copy in NumPy's memory, 12 bytes after a multiple of 64."""
+    """Returns a copy in NumPy's memory, 12 bytes after a multiple of 64."""
     return begins_at(12, *values.shape).copy_(values)
 
 
 class Scaled(torch.autograd.Function):
-    """Saves what no op reads."""
+    """Saves a tensor that no op reads."""
 
     @staticmethod
     def forward(ctx, a, scale):
@@ -154,8 +154,8 @@ MODES = {
 
 
 def copy_of(tensor):
-    """With its strides, conjugated or negated as it is: what a region makes again is so, whatever hooks inside it do, and
-    kernels may round otherwise with others."""
+    """Returns a copy with the same strides and conjugate and negative bits: a region recomputes the tensor with these, whatever
+    hooks inside it do, and kernels may round differently with others."""
     if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or not tensor.numel():
         return tensor.clone()
     if tensor.is_neg():
@@ -168,7 +168,7 @@ def copy_of(tensor):
 
 
 class Handle:
-    """What a pair of hooks has packed, of no use to anybody else."""
+    """An opaque object that a pair of hooks packs, useless to anybody else."""
 
     def __init__(self, tensor):
         self.tensor = copy_of(tensor)
@@ -180,7 +180,7 @@ def unpacked(handle):
     return copy_of(handle.tensor)
 
 
-# Ops of a library. One schema marks what is written.
+# Ops of a library. Only one schema marks the arguments that its op writes.
 LIBRARY = torch.library.Library("fuzz", "DEF")
 LIBRARY.define("scale(Tensor x, float factor) -> ()")
 LIBRARY.define("scale_all(Tensor[] xs, float factor) -> ()")
@@ -229,7 +229,7 @@ def mix(xs):
 
 
 def place(x):
-    """As kernels that sum in another order where memory begins elsewhere between two multiples of 64 bytes."""
+    """Imitates kernels that sum in another order depending on where memory begins between two multiples of 64 bytes."""
     return x.detach() + x.data_ptr() % 64 / 64
 
 

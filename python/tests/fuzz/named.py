@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Custom functions that are named calls, or that name what they save, and what follows them."""
+"""Custom functions that are named calls, or that name their saved tensors, and steps that follow them."""
 
 import dataclasses
 import random
 
 from .op import Op
 
-# The arguments of each body in custom.py, and what is known of them.
+# The arguments of each body in custom.py, and properties of the op.
 ONE, TWO = "{a}{of_a}", "{a}{of_a}, {b}{of_b}"
 FRESH, FRESH_TWO = "{a}{of_a}.clone()", "{a}{of_a}.clone(), {b}{of_b}"
 FACTS = {
@@ -44,10 +44,10 @@ FACTS = {
     "of_buffer": Op("{a}{of_a}, {c}", "c", buffer=1, weight=0.5),
     "counts": Op("{a}{of_a}, {c}", buffer=2),
 }
-WAYS = {  # and their weights
+WAYS = {  # ways to call them, with weights
     "auto": ('api.op(auto.{body}, "{{name}}", {{call}})', 4),
     "handled": ('api.op(handled.{body}, "{{name}}", {{call}})', 2),
-    "unrecorded": ('api.op(unrecorded.{body}, "{{name}}", "RECOMPUTE")', 0.3),  # a SAVE call ends by record_outputs() alone
+    "unrecorded": ('api.op(unrecorded.{body}, "{{name}}", "RECOMPUTE")', 0.3),  # a SAVE call needs record_outputs() to end
     "own": ('own.{body}("{{name}}", {{call}})', 3),
     "saving": ("saving.{body}", 2),
     "plain": ("plain.{body}", 1),
@@ -69,16 +69,16 @@ def _ops():
             )
 
 
-NAMED = dict(_ops())  # chosen here alone
-FIRST_SEED = 300_000  # those below it have results that are written down, or are in tests, of programs without these
+NAMED = dict(_ops())  # chosen only in this file
+FIRST_SEED = 300_000  # seeds below have recorded results, or are in tests, of programs without these steps
 THEN = ("region", "region", "call", "function", "op", "", "")
 OPS_THEN = ("sin", "mul", "square", "layer_norm", "clone", "scale_", "detach")
-MOST_DEPTH = 3  # at which there are no more regions and calls
+MOST_DEPTH = 3  # depth at which there are no more regions and calls
 MOST_IN_A_ROW = 3
 
 
 class NamedFunctions:
-    """Steps with them between other steps, from random numbers of their own."""
+    """Steps with such functions between other steps, from their own random numbers."""
 
     def __init__(self, generator):
         self.generator = generator
@@ -94,7 +94,7 @@ class NamedFunctions:
         return self.some(values, place, self.generator.pick(values), 1)
 
     def some(self, values, place, given, in_a_row):
-        """One function, and what follows it directly, on what it was given or gave."""
+        """A function and the steps directly after it, on its arguments or results."""
         step = self.without_grad(values, place, given) if self.one_in(6) else self.function(given, values, place)
         near = self.random.choice([given, values[-1]])
         then = self.random.choice(THEN)
@@ -118,13 +118,13 @@ class NamedFunctions:
         kinds = [kind for kind, op in NAMED.items() if self.allowed(kind, op, place)]
         kind = self.random.choices(kinds, [NAMED[k].weight for k in kinds])[0]
         if NAMED[kind].writes and self.is_captured(given, place) and not self.one_in(60):
-            kind = kind.removesuffix("_")  # a copy: limits.md, W8
+            kind = kind.removesuffix("_")  # the op on a copy: limits.md, W8
         step = self.generator.step_of(kind, given, values, place)
         if step.kind not in NAMED:
             return step
         results = values[-len(step.results) :]
         if NAMED[kind].view and not NAMED[kind].writes:
-            results[0].memory.frozen = True  # autograd refuses most writes of it
+            results[0].memory.frozen = True  # autograd refuses most writes to it
         self.generator.functions += 1
         step.options = {of: ".detach()" if self.one_in(4) else "" for of in ("of_a", "of_b")}
         step.options["name"] = f"g{self.generator.functions}"
@@ -139,11 +139,11 @@ class NamedFunctions:
         if "{name}" not in op.template:
             return True
         if any(region.plain for region in place.regions):
-            return False  # names and stores are those of the region around
+            return False  # names and stores belong to the region around
         return not (place.saving_anywhere and kind.startswith("unrecorded"))
 
     def call(self, near, place):
-        """Its policy, and who keeps what it does."""
+        """Returns the call's policy, and which regions keep its results."""
         policy, everywhere = self.generator.policy_of_call(place) if place.regions else ("SAVE", False)
         for value in near:
             value.memory.past_save |= policy != "RECOMPUTE"

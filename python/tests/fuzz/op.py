@@ -1,32 +1,32 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What is known of a line of a fuzzed program."""
+"""Properties of a line of a fuzzed program."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
 class Op:
-    """{a}, {b} are read, {r}, {s} are made; for in-place ops {a} is written. {i}: a number below 6.
+    """An op that reads {a} and {b} and makes {r} and {s}; an in-place op writes {a}. {i}: a number below 6.
 
-    saves: which of these autograd keeps, as letters. view: {r} is one of {a}.
+    saves: letters of the tensors that autograd saves. view: {r} is a view of {a}.
     """
 
     template: str
     saves: str = ""
-    results: int | None = None  # as many as the template makes
+    results: int | None = None  # by default as many as the template makes
     weight: float = 2
     view: bool = False
-    itself: bool = False  # that view is {a}, as autograd hands on what a function was given
+    itself: bool = False  # {r} is the view {a} itself, as autograd passes on a function's argument
     writes: bool = False
-    buffer: int = 0  # 1: {c} is a buffer that is read, 2: written
-    of: str = "b"  # the first letter of such buffers
+    buffer: int = 0  # 1: reads the buffer {c}, 2: writes it
+    of: str = "b"  # first letter of such buffers
     generator: bool = False
-    backward: bool = False  # goes backward in the function
-    hook: bool = False  # on {a}
-    late: bool = False  # writes what it saves after that: hooks that copy have what was there before
-    unversioned: bool = False  # the write: autograd is not told
-    needs: str = ""  # the set of words of which it is one (words.py), if it is not always there
+    backward: bool = False  # runs a backward in the function
+    hook: bool = False  # registers a hook on {a}
+    late: bool = False  # later writes its saved tensor: hooks that copy have the old value
+    unversioned: bool = False  # writes without a new version, which autograd does not see
+    needs: str = ""  # the set of steps (words.py) to which it belongs, if the set is optional
 
     def __post_init__(self):
         if self.results is None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What a step of a fuzzed program may be: lines of Python over 4 x 4 tensors."""
+"""Ops of a fuzzed program: lines of Python over 4 x 4 tensors."""
 
 import dataclasses
 
@@ -34,7 +34,7 @@ OPS = {
         " w1.repeat(4, 1)))", "ab", results=2
     ),
     "dropout": Op("{r} = F.dropout({a}, 0.4)", weight=4),
-    "rrelu": Op("{r} = torch.rrelu({a}, 0.1, 0.3, False)", weight=2),  # may draw, and does not
+    "rrelu": Op("{r} = torch.rrelu({a}, 0.1, 0.3, False)", weight=2),  # may draw random numbers, but does not
     "rand": Op("{r} = {a} * torch.rand_like({a})", weight=3),
     "normal": Op("{r} = {a} + torch.empty(4, 4).normal_()"),
     "permutation": Op("{r} = {a}[torch.randperm(4)]"),
@@ -67,7 +67,7 @@ OPS = {
     "two_results": Op("{r}, {s}, _ = TwoResults.apply({a}, {b}, 0.6)", results=2),
     "in_place_function": Op("{r} = InPlace.apply({a}.clone())"),
     "writes_saved": Op("{r} = WritesSaved.apply({a})", needs="writing backwards"),
-    # Often {r} is saved once more, which plain code refuses.
+    # Often {r} is saved again, which plain code refuses.
     "writes_result": Op("{r} = WritesResult.apply({a})", "r", weight=RARE, needs="writing backwards"),
     "out": Op(
         "{r} = torch.zeros(4, 4)\nwith torch.no_grad():\n    torch.add({a}, {b}, out={r})"
@@ -80,17 +80,17 @@ OPS = {
     "pack_throws": Op("refused_pack({a}, {i})\n{r} = {a}.cos()", "a", weight=1),
     "stops_early": Op("{r} = stops_early({a})", weight=1),
     "batch_norm": Op("{r} = bn({a})", "a", weight=3),
-    # Saves the statistics, which training writes later without a new version.
+    # Saves the statistics, which training later writes without a new version.
     "batch_norm_eval": Op(
         "{r} = F.batch_norm({a}, bn.running_mean, bn.running_var, bn.weight, bn.bias)", "a", weight=0.1
     ),
-    # Views.
+    # Views
     "transpose": Op("{r} = {a}.t()", view=True, weight=3),
     "reshape": Op("{r} = {a}.reshape(2, 8).reshape(4, 4)", view=True),
     "window": Op("{r} = torch.cat(({a}, {b}))[2:6]"),
     "detach": Op("{r} = {a}.detach()", view=True),
     "alias": Op("{r} = {a}", view=True, weight=1),
-    # Buffers.
+    # Buffers
     "read_buffer": Op("{r} = {a} * ({c} + 0.5)", buffer=1),
     "write_buffer": Op("{c}.mul_(0.5).add_({a}.detach().tanh())", results=0, buffer=2),
     "throws": Op(
@@ -103,7 +103,7 @@ OPS = {
         "with torch.no_grad():\n    torch._fused_sgd_([{c}], [{a}.detach().clone()], [], weight_decay=0.1, momentum=0.0,"
         " lr=0.1, dampening=0.0, nesterov=False, maximize=False, is_first_step=True)", results=0, buffer=2, weight=0.5
     ),
-    # In place.
+    # In-place ops
     "scale_": Op("{a}.mul_(0.9)", results=0, writes=True, weight=3),
     "add_": Op("{a}.add_({b})", results=0, writes=True, weight=3),
     "copy_": Op("{a}.copy_({b})", results=0, writes=True),
@@ -119,12 +119,12 @@ OPS = {
     "index_": Op("{a}[torch.tensor([0, 2])] = 0.5", results=0, writes=True),
     "mask_": Op("{a}.masked_fill_({b} > 0.5, 0.1)", results=0, writes=True),
     "foreach_": Op("{r} = {a} * 1.0\ntorch._foreach_mul_([{r}], 0.7)"),
-    # Rarely {a} itself: under a dispatch mode no version tells plain autograd of such a write.
+    # Rarely {a} itself: under a dispatch mode no version shows plain autograd such a write.
     "foreach_saved_": Op("torch._foreach_mul_([{a}], 0.7)", results=0, writes=True, weight=RARE),
     **FOREIGN,
 }
 
-# Between devices.
+# Ops between devices
 BETWEEN = {
     "to_host": Op("{r} = {a}.cpu() * 1.0"),
     "to_main": Op("{r} = {a}.to(MAIN) * 1.0"),
@@ -135,11 +135,11 @@ BETWEEN = {
     "rand_here": Op('{r} = {a} * torch.rand(4, 4, device="cuda").to({a}.device)'),
     "used_here": Op("{r} = {a}.sin()\nused_here({r})", "a"),
 }
-# Their kernels for CUDA have nothing on the host that computes them.
+# Ops whose CUDA kernels have no computation on the host.
 NOT_ON_CUDA = {
-    "lstm_cell",  # a fused kernel, which is there for CUDA alone
+    "lstm_cell",  # a fused kernel that exists for CUDA alone
     "log_sigmoid",  # the CPU's kernel returns another buffer
-    "complex_fourier",  # cuFFT's
+    "complex_fourier",  # uses cuFFT
     "batch_norm_eval",  # the CPU's kernel returns no statistics
 }
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What the generator knows of values, and of the place in the program at which it is."""
+"""State of the generator: its knowledge of values, and its place in the program."""
 
 import dataclasses
 
 
 @dataclasses.dataclass
 class Memory:
-    """What may be views of each other. frozen: a region has read it, so that a write would be one
-    between its forward and its backward. saved: autograd has it."""
+    """A group of values that may be views of each other. frozen: a region has read it, so that a write would come between its
+    forward and its backward. saved: autograd has saved it."""
 
     owner: int  # the function that made it
     is_leaf: bool = False
@@ -28,14 +28,14 @@ class Value:
 class Place:
     function: int = 0
     depth: int = 0
-    regions: tuple = ()  # those around, as RegionState
-    saving: bool = False  # in a SAVE call of the innermost region
+    regions: tuple = ()  # regions around, as RegionState
+    saving: bool = False  # inside a SAVE call of the innermost region
     saving_anywhere: bool = False
-    call_owner: int = 0  # functions below this number are outside of the SAVE call
+    call_owner: int = 0  # functions below this number are outside the SAVE call
     no_grad: bool = False
-    repeated: bool = False  # in a region that runs twice: its calls are kept by it alone
-    copies: bool = False  # plain code's hooks do, which are no hooks of a region
-    inner_backward: bool = True  # a replay to the end gets past what the forward has done by then
+    repeated: bool = False  # in a region that runs twice, which alone keeps its calls
+    copies: bool = False  # plain code's hooks copy, and are no hooks of a region
+    inner_backward: bool = True  # a replay to the end runs past what the forward has done by then
 
 
 @dataclasses.dataclass
@@ -43,7 +43,7 @@ class RegionState:
     function: int
     store: bool
     generator: bool
-    plain: bool = False  # under no_grad, and so a plain call
+    plain: bool = False  # under no_grad, so the call is a plain call
     has_rules: bool = False
     reads: list = dataclasses.field(default_factory=list)
     writes: list = dataclasses.field(default_factory=list)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What fuzzed programs call: autograd functions, helpers, and remat with a plain stand-in for it."""
+"""Functions that fuzzed programs call: autograd functions, helpers, and remat with a plain stand-in for it."""
 
 import collections
 import contextlib
@@ -58,7 +58,7 @@ class SavesResult(torch.autograd.Function):
 
 
 class TwoResults(torch.autograd.Function):
-    """Saves an intermediate value; None for an argument that is no tensor."""
+    """Saves an intermediate value; returns None as gradient of an argument that is no tensor."""
 
     @staticmethod
     def forward(x, y, factor):
@@ -106,7 +106,7 @@ class WritesSaved(torch.autograd.Function):
 
 
 class WritesResult(SavesResult):
-    """Its backward writes what it has returned."""
+    """Its backward writes its result."""
 
     @staticmethod
     def backward(ctx, grad):
@@ -117,11 +117,11 @@ class WritesResult(SavesResult):
 
 
 class Raises(Exception):
-    """What fuzzed programs raise and catch."""
+    """An exception that fuzzed programs raise and catch."""
 
 
 def inner_grad(a):
-    """A gradient taken inside, part of the graph."""
+    """A gradient computed inside, as part of the graph."""
     if not a.requires_grad or not torch.is_grad_enabled():
         return a.cos()
     return torch.autograd.grad((a.sin() * a).sum(), a, create_graph=True)[0]
@@ -140,7 +140,7 @@ def hook(tensor, factor):
 
 
 def refused_pack(a, last):
-    """Ops under a pack hook that raises when it has had `last` tensors; of what they made nothing is left."""
+    """Runs ops under a pack hook that raises at tensor number `last`; no result of these ops is left."""
     packed = []
 
     def pack(tensor):
@@ -154,7 +154,7 @@ def refused_pack(a, last):
 
 
 def stops_early(a):
-    """By an exception of its pack hook, when its function has saved again what backward needs."""
+    """Its function stops early, by an exception of a pack hook, when it has saved again what backward needs."""
     return checkpoint(lambda a: (a.sin() * 0.5).exp().tanh().neg(), a, use_reentrant=False)
 
 
@@ -163,7 +163,7 @@ def clones():
 
 
 class Plain:
-    """The program without remat: regions and named calls are calls."""
+    """Runs the program without remat: regions and named calls are plain calls."""
 
     def __init__(self):
         self.freed = []
@@ -182,11 +182,11 @@ class Plain:
             storage.copy_(copy)
 
     def other(self, first, other):
-        """What a function does in the forward, and what its replay does, which is called in a backward."""
+        """Calls `first` in the forward; a replay, which runs in a backward, calls `other`."""
         return first()
 
     def pack(self, inside):
-        """For hooks that are opened in a region's function, or elsewhere."""
+        """Returns a pack hook, for hooks opened in a region's function (`inside`) or elsewhere."""
 
         def pack(tensor):
             self.packed_inside += inside

@@ -2,8 +2,8 @@
 
 """Fuzzed programs: data that prints itself as Python source.
 
-Every value is a 4 x 4 tensor with a number of its own; a function's body may read all values that
-are visible to it, as a closure does.
+Every value is a numbered 4 x 4 tensor; a function's body may read all values that are visible to
+it, as a closure does.
 """
 
 import copy
@@ -13,9 +13,9 @@ import textwrap
 from .devices import ON_CUDA
 from .ops import OPS
 
-# What a program is given. x: inputs, w: parameters, b: buffers, c: complex ones, k: ones of six 4 x 4
-# parts, t: buffers of wrapper subclasses, p: parameters of these, q: of one whose views compute, h: a
-# buffer of the host. All x but the last, w and p require grad.
+# Initial state of a program. x: inputs, w: parameters, b: buffers, c: complex buffers, k: buffers of six 4 x 4 parts, t: buffers
+# that are wrapper subclasses, p: parameters of that kind, q: buffer of a wrapper whose views compute, h: buffer on the host. All
+# x but the last, w and p require grad.
 STATE = ("x0", "x1", "x2", "w0", "w1", "b0", "b1", "c0", "k0", "t0", "t1", "p0", "p1", "q0", "h0")
 
 
@@ -28,7 +28,7 @@ class Block:
 
 @dataclasses.dataclass
 class Step:
-    """kind: a name in OPS, "region", "call", "with", "throw" or "free". options: of an op, more places of its template."""
+    """kind: a name in OPS, "region", "call", "with", "throw" or "free". options: for an op, further fields of its template."""
 
     kind: str
     arguments: list
@@ -41,19 +41,19 @@ class Step:
 class Program:
     body: Block
     use: str
-    forward_mode: str = ""  # round all of the forward
+    forward_mode: str = ""  # a mode around all of the forward
     backward_mode: str = ""
 
     @property
     def how(self):
-        """What is done with it, as runner.check_source() takes it."""
+        """How the program is used, as runner.check_source() takes it."""
         return f"{self.use}|{self.forward_mode}|{self.backward_mode}"
 
     def copy(self):
         return copy.deepcopy(self)
 
     def blocks(self):
-        """Every block, outer ones first."""
+        """Yields every block, outer blocks first."""
         waiting = [self.body]
         while waiting:
             block = waiting.pop()
@@ -131,7 +131,7 @@ def _step(step):
 
 
 def _made(block):
-    """What the steps make that is seen after them."""
+    """Values that the steps make and that are visible after them."""
     made = []
     for step in block.steps:
         made += _made(step.body) if step.kind == "with" and "suppress" not in step.options["head"] else step.results
@@ -163,7 +163,7 @@ def _call_lines(step):
 
 
 def _arguments(step):
-    """The function's parameters and first lines, and what it is called with."""
+    """The function's parameters and first lines, and the arguments of its call."""
     parameters, given = names(step.body.parameters), names(step.arguments)
     passing = step.options.get("passing", "positional")
     if passing == "list" and given:

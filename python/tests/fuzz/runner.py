@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Runs a program plain and with remat, and says what differs."""
+"""Runs a program plainly and with remat, and compares."""
 
 import dataclasses
 import re
@@ -15,22 +15,21 @@ from .refusals import reason_of
 
 NOT_COMPARED = 'determinism_check="none"'
 KEEPS = "SAVE|OFFLOAD|policy"
-STEPS_AFTER = {"two_steps": 1, "five_steps": 4}  # a tape is compared in its first replay
+STEPS_AFTER = {"two_steps": 1, "five_steps": 4}  # the first replay of a tape is compared
 GLOBALS = {**vars(prelude), "F": torch.nn.functional}
 
 
 @dataclasses.dataclass
 class Outcome:
-    values: list  # (what it is, tensor or None)
+    values: list  # (name, tensor or None)
     error: Exception | None
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """kind: "same", "raises" (plain too), "refused" (by a rule that is documented), "noticed" (a
-    function does something else in the replay: raises, or is not to be compared), or a failure:
-    "differs", "unexpected error", "no error". On CUDA also "races": plain code adds up gradients in the order
-    in which threads of autograd make them, or number the nodes that make them."""
+    """kind: "same", "raises" (plain code too), "refused" (by a documented rule), "noticed" (a function does something else in the
+    replay: remat raises, or is told not to compare), or a failure: "differs", "unexpected error", "no error". On CUDA also
+    "races": plain code adds up gradients in the order in which autograd's threads make them."""
 
     kind: str
     text: str = ""
@@ -40,7 +39,7 @@ class Verdict:
         return self.kind not in ("same", "raises", "refused", "noticed", "races")
 
     def is_like(self, other):
-        """The same fault, whatever the numbers in the message."""
+        """True for the same fault, whatever the numbers in the message."""
         return self.kind == other.kind and _words(self.text) == _words(other.text)
 
 
@@ -70,7 +69,7 @@ def is_freed(tensor):
 
 
 class State:
-    """What a program begins with, the same for each seed."""
+    """Initial state of a program, the same for each seed."""
 
     def __init__(self, seed):
         torch.manual_seed(seed)
@@ -96,7 +95,7 @@ class State:
         )
 
     def after(self):
-        """All that a program may have written."""
+        """Returns all tensors that a program may have written."""
         named = {**self.tensors, **self.norm.state_dict(keep_vars=True)}
         values = [(f"{name} after", tensor) for name, tensor in named.items() if not is_freed(tensor)]
         values += [(f"gradient of {name}", t.grad) for name, t in named.items() if t.is_leaf]
@@ -111,14 +110,14 @@ def loss_of(outputs):
 
 
 def write_data(tensors):
-    """Without a new version."""
+    """Writes without a new version."""
     for tensor in tensors:
         if type(tensor) is torch.Tensor and not is_freed(tensor):
             tensor.data.mul_(0.9)
 
 
 def exchange_data(tensors):
-    """For other memory with other values."""
+    """Exchanges the memory for new memory with other values."""
     for tensor in tensors:
         if type(tensor) is torch.Tensor and not is_freed(tensor):
             tensor.data = tensor.data * 0.9
@@ -190,7 +189,7 @@ class Runner:
         return []
 
     def is_lost(self, loss, leaves):
-        """Whether the graph of a backward computes with what was written after it, and nobody raises."""
+        """True if the graph of a backward computes with tensors that were written after it, and does not raise."""
         scale = torch.ones((), device=devices.MAIN, requires_grad=True)
         grads = self.grad(loss, leaves, grad_outputs=scale, create_graph=True)
         grads = [grad for grad in grads if grad is not None and grad.requires_grad]
@@ -212,7 +211,7 @@ class Runner:
         with torch.no_grad():
             for leaf in leaves:
                 leaf -= 0.01 * (leaf.grad if leaf.grad is not None else 0)
-        # Lies where memory lay that is free now.
+        # Fills memory that was freed.
         junk = [torch.full((4, n % 5), torch.nan, device=devices.MAIN) for n in range(20)]  # noqa: F841
         loss = self.forward()[1]
         if loss.requires_grad:
@@ -246,7 +245,7 @@ def run_plain(program, seed):
 
 
 def check_source(source, seed, how, engine=prelude.Remat):
-    """What the program `source` does with remat, beside what it does without."""
+    """Compares the program `source` with remat and without."""
     fn = compiled(source)
     devices.set_order(seed)
     plain = run_alone(fn, how, prelude.Plain(), seed)
@@ -259,8 +258,8 @@ def check_source(source, seed, how, engine=prelude.Remat):
     if plain.error is not None:
         # autograd counts writes of tensors without elements too
         expected = got.error is not None or "[0, 4]" in str(plain.error)
-        expected |= "comm_debug()" in source and isinstance(plain.error, IndexError)  # its tracker's own fault
-        expected |= "doesn't support sizes" in str(plain.error)  # of a strided nested tensor, which a hook has cloned
+        expected |= "comm_debug()" in source and isinstance(plain.error, IndexError)  # a fault of comm_debug's tracker
+        expected |= "doesn't support sizes" in str(plain.error)  # raised for a strided nested tensor that a hook has cloned
         return Verdict("raises" if expected else "no error", str(plain.error)[:200])
     changes = "api.other(" in source
     if changes and (got.error is not None or NOT_COMPARED in source):
@@ -279,8 +278,8 @@ def check_source(source, seed, how, engine=prelude.Remat):
     return Verdict("differs", difference) if difference else Verdict("same")
 
 
-def run_alone(fn, how, api, seed, threads=None):
-    """With memory of its own, on devices that have done all else."""
+def run_alone(fn, how, api, seed):
+    """Runs with its own memory, on devices without other work."""
     devices.forget_memory()
     with threads or devices.threads_of(seed):
         outcome = Runner(fn, how, api, seed).outcome()
@@ -304,7 +303,7 @@ def hangs_on_numbers(fn, how, seed, plain, engine):
 
 
 def doubt_of(source, fn, how, seed, plain, got, engine):
-    """What is wrong with plain code, if it is that."""
+    """Describes what is wrong with plain code, if something is."""
     again = [run_alone(fn, how, prelude.Plain(), seed) for _ in range(4)]
     if devices.may_race(source):
         more = [got, *(run_alone(fn, how, engine(), seed) for _ in range(4))]

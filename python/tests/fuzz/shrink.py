@@ -8,7 +8,7 @@ FIRST_INPUT = 0  # x0: visible everywhere
 
 
 def shrink(program, fails, limit=3000):
-    """The smallest program found for which fails(program) is true, in at most `limit` tries."""
+    """Returns the smallest program found for which fails(program) is true, in at most `limit` tries."""
     tries = 0
     changed = True
     while changed:
@@ -30,7 +30,7 @@ def _blocks(program):
 
 
 def _edits(program):
-    """Each takes a copy of a program and changes it; false if it has no such place any more."""
+    """Yields functions that change a copy of a program; each returns false if the place no longer exists."""
     for number, block in reversed(list(enumerate(_blocks(program)))):
         for i in reversed(range(len(block.steps))):
             for edit in (_remove, _inline, _simplify):
@@ -50,7 +50,7 @@ def _at(program, number, i, edit):
 
 
 def _rename(program, names):
-    """Puts other values in the place of some, everywhere."""
+    """Replaces values by others, everywhere."""
 
     def new(number):
         while number in names:
@@ -82,7 +82,7 @@ def _inner_blocks(step):
 
 
 def _inline(program, block, i):
-    """The body in the place of the call."""
+    """Replaces the call by its body."""
     step = block.steps[i]
     if step.body is None or step.options.get("twice"):
         return False
@@ -145,7 +145,7 @@ def _replace_op(step):
 
 
 def _drop_result(program, number, i):
-    """Of the program, or one that nobody asked for of a function."""
+    """Drops a result of the program, or an unused result of a function."""
     blocks = _blocks(program)
     if number >= len(blocks) or i >= len(blocks[number].results) or len(blocks[number].results) < 2:
         return False

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Random programs within random budgets. Environment as for test_fuzz.py; REMAT_FUZZ_N is 5000 if not said."""
+"""Random programs within random budgets. Environment as for test_fuzz.py; REMAT_FUZZ_N is 5000 by default."""
 
 import os
 

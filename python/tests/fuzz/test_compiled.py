@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Random programs that torch.compile traces, and with pieces that it has compiled. REMAT_COMPILED_N: programs (default 12)."""
+"""Random programs that torch.compile traces, or that contain compiled pieces. REMAT_COMPILED_N: programs (default 12)."""
 
 import os
 

@@ -69,7 +69,7 @@ def test_every_feature_comes_up():
     assert modes == {(mode, "") for mode in MODES} | {("", mode) for mode in MODES}
 
 
-FROM = {"jagged": jagged.FIRST_SEED, "named functions": named.FIRST_SEED}  # the first seed whose programs have such words
+FROM = {"jagged": jagged.FIRST_SEED, "named functions": named.FIRST_SEED}  # the first seed whose programs have such steps
 
 
 @once
@@ -116,7 +116,7 @@ def test_every_named_function_comes_up():
 @once
 @pytest.mark.parametrize("body", custom.BODIES, ids=lambda body: body.__name__)
 def test_custom_functions_are_the_same_in_every_way(body):
-    """Outside of regions."""
+    """Runs the functions outside regions."""
 
     def outcome(call):
         torch.manual_seed(0)
@@ -153,7 +153,7 @@ def with_options(**changes):
 
 
 class SwapsArguments(prelude.Remat):
-    """The replay's values are in other places than the forward's."""
+    """Swaps arguments, so that the replay has its values at other places than the forward."""
 
     def checkpoint(self, **options):
         def wrap(fn):
@@ -166,7 +166,7 @@ class SwapsArguments(prelude.Remat):
 
 
 class ForgetsGradients(prelude.Remat):
-    """Results of calls stand in no graph."""
+    """Detaches the results of calls from the graph."""
 
     def native_op(self, fn, name, policy, keep="innermost_region"):
         def detached(*args, **kwargs):
@@ -203,7 +203,7 @@ def test_a_failing_program_is_made_small():
 
 
 class Dies(prelude.Remat):
-    """By a signal, in the first region."""
+    """Dies by a signal, in the first region."""
 
     def checkpoint(self, **options):
         os.kill(os.getpid(), signal.SIGSEGV)

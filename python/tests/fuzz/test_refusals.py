@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""The rules of both fuzzers cite rows that there are, and match words that remat says at one place."""
+"""The rules of both fuzzers cite rows that exist, and match words that occur at one place in remat's source."""
 
 import pathlib
 import re
@@ -15,7 +15,7 @@ RULES = (ROOT / "tests" / "fuzz" / "refusals.cpp").read_text()
 
 
 def joined(text):
-    """Its string literals; those that the compiler joins are one."""
+    """Returns the string literals of the text; adjacent ones are joined, as the compiler does."""
     code = re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE)
     found = re.finditer(rf"{LITERAL}(?:\s*{LITERAL})*", code)
     return ["".join(re.findall(LITERAL, match.group())).replace('\\"', '"') for match in found]
@@ -31,7 +31,7 @@ SOURCES = [
 
 
 def rules_of_cpp():
-    """Rows, type, words and what else the message has, of `Refusal{"B4 B8", Type::kMismatch, "words", ...}`."""
+    """Returns rows, type, words and further words of each `Refusal{"B4 B8", Type::kMismatch, "words", ...}`."""
     found = re.findall(rf"Refusal\{{{LITERAL},\s*Type::(\w+),\s*((?:{LITERAL}\s*)+),([^}}]*)\}}", RULES)
     return [(rows, "".join(re.findall(LITERAL, words)), '"' in rest) for rows, _, words, _, rest in found]
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What tests of limits share."""
+"""Helpers for the tests of limits."""
 
 import itertools
 import os
@@ -35,7 +35,7 @@ numbers = itertools.count()
 
 
 def region(replay="function", **options):
-    """Each with a name of its own: a tape that is trusted is not compared again."""
+    """A region with its own name: a tape that is trusted is not compared again."""
     return remat.checkpoint(region_name=f"block {next(numbers)}", replay=replay, **options)
 
 
@@ -53,20 +53,20 @@ def outcome(program, wrap):
 
 
 def assert_silent(program, wrap):
-    """Plain code gives something else, and nobody is told."""
+    """Checks that plain code gives another result, and that remat does not raise."""
     with pytest.raises(AssertionError):
         assert_equal(outcome(program, plain), outcome(program, wrap))
 
 
 def assert_raises(program, wrap, words, error=RuntimeError):
-    """Plain code runs."""
+    """Checks that remat raises where plain code runs."""
     outcome(program, plain)
     with pytest.raises(error, match=words):
         outcome(program, wrap)
 
 
 def count_of(make, first, then):
-    """A program whose function multiplies by make(first), and in a replay of it by make(then)."""
+    """A program whose function multiplies by make(first), and in a replay by make(then)."""
 
     def program(wrap):
         number, x = [first], leaf(4)
@@ -103,7 +103,7 @@ def in_a_thread(work):
 
 
 class Hidden(torch.Tensor):
-    """Has another tensor where nobody looks."""
+    """A tensor with another tensor inside, where remat does not look."""
 
     @staticmethod
     def __new__(cls, inner):

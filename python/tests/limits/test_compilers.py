@@ -50,7 +50,7 @@ def test_j10_a_call_inside_vmap_raises(policy):
     assert_same(lambda wrap: [wrap(lambda x: round_it(x).cos())(leaf(4, 3))], region())
 
 
-@pytest.mark.torch_warns  # that TorchScript is old
+@pytest.mark.torch_warns  # warns that TorchScript is deprecated
 def test_j5_torch_jit_fork_raises_without_a_tape():
     @torch.jit.script
     def forked(x):

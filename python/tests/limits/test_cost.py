@@ -54,7 +54,7 @@ def test_k6_after_an_exception_in_backward_regions_stay_until_the_next():
     x = leaf(4)
     others = region()(lambda x: x.sin().exp())(x) + region()(lambda x: x.cos().exp())(x * 2)
     y = region()(lambda x: x.tan().exp())(x * 3) * 1
-    y.register_hook(refuse)  # which runs first
+    y.register_hook(refuse)  # runs first
     loss = (others + y).sum()
     with pytest.raises(ValueError, match="refused"):
         loss.backward()
@@ -102,7 +102,7 @@ def test_k9_an_op_that_overwrites_a_kept_result_counts_as_a_read_of_it(overwrite
             h.detach().zero_()
         return (x + 0).sin()
 
-    before = remat.memory_report().bytes  # of the cycles that the tests above have left
+    before = remat.memory_report().bytes  # held by cycles that the tests above have left
     y = region()(fn)(leaf(100))
     assert remat.memory_report().bytes - before == (400 if overwrites else 0)
     y.sum().backward()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""The device remat_meta, which registers itself for good."""
+"""The device remat_meta, whose registration is permanent."""
 
 from .common import in_a_process
 

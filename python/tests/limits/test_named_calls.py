@@ -147,7 +147,7 @@ def test_n15_what_remat_refuses_and_the_function_catches_is_not_refused_in_the_r
         def fn(x):
             y = call(torch.sin)(x)
             try:
-                y = call(torch.exp)(y)  # of the same name
+                y = call(torch.exp)(y)  # a call with the same name
             except RuntimeError:
                 y = y.cos()
             return y * x
@@ -211,7 +211,7 @@ def test_n17_a_ctx_that_is_told_after_the_results_raises():
 
 
 class Refuses(torch.autograd.Function):
-    """What autograd does not take."""
+    """A function that autograd refuses."""
 
     @staticmethod
     @remat.auto_forward()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Silent limits: what the function leaves behind."""
+"""Silent limits: objects that the function leaves behind."""
 
 import pytest
 import torch

@@ -60,12 +60,12 @@ def by_fused_step(y):
 
 
 def by_batch_norm(y):
-    with torch.no_grad():  # y is taken for running statistics, and written
+    with torch.no_grad():  # takes y for running statistics, and writes it
         torch.nn.functional.batch_norm(torch.randn(6, 4), y.detach(), torch.ones(4), training=True)
 
 
 def written_after_the_region(write, is_gone, exp=torch.exp):
-    """A program that writes what the region has returned and left outside, and may let go of it."""
+    """A program that writes the region's result after the region, and may release it."""
 
     def program(wrap):
         x, left = leaf(4), []
@@ -315,7 +315,7 @@ def test_s43_a_captured_nested_tensor_may_be_written_by_way_of_data_unseen():
 
 
 class Scaling(Hidden):
-    """Its handler scales by a number of the class."""
+    """Its handler scales by an attribute of the class."""
 
     factor = 1.5
 

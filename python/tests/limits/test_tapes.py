@@ -51,7 +51,7 @@ def test_t4_memory_that_nobody_has_written_in_a_tape_inside_a_tape_is_compared()
         return (x * memory[:4]).sin() * memory[:6].sum()
 
     def step():
-        held = [torch.full((8,), 3.0) for _ in range(50)]  # what freed memory has in it
+        held = [torch.full((8,), 3.0) for _ in range(50)]  # contents of memory that is freed and reused
         del held
         y = region("tape")(lambda x: region("tape", policy=["aten::copy_"])(inner)(x * 2).cos())(leaf(4))
         held = [torch.full((8,), 5.0) for _ in range(50)]
@@ -67,7 +67,7 @@ def test_t5_cuts_of_a_first_call_may_be_too_late_for_a_second_one_under_autocast
     w = torch.nn.Parameter(torch.randn(4, 4))
     block = region("tape", cuts=remat.Cuts([3]))(lambda x: x.sin() @ w)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        block(leaf(4, 4))  # its record 2 is the cast of w
+        block(leaf(4, 4))  # record 2 of the block is the cast of w
         with pytest.raises(
             ValueError, match=r"cuts.positions\[0\]: expected a record that the function has after its first"
         ):

@@ -13,7 +13,7 @@ import remat_meta as remat
 from .common import ANOTHER, Hidden, assert_raises, call, outcome, region
 
 
-@pytest.mark.torch_warns  # that compressed layouts are new
+@pytest.mark.torch_warns  # warns that compressed layouts are in beta
 @pytest.mark.parametrize("name", ["zeros_like", "full_like"])
 def test_c5_zeros_like_of_a_compressed_sparse_tensor_raises(name):
     def program(wrap):
@@ -27,7 +27,7 @@ def test_c5_zeros_like_of_a_compressed_sparse_tensor_raises(name):
         outcome(program, region())
 
 
-@pytest.mark.torch_warns  # that nested tensors are new
+@pytest.mark.torch_warns  # warns that nested tensors are a prototype
 def test_c6_a_jagged_nested_tensor_that_the_function_makes_raises():
     def program(wrap):
         x = leaf(4, 8)
@@ -44,7 +44,7 @@ def test_c6_a_jagged_nested_tensor_that_the_function_makes_raises():
 
 
 def jagged():
-    """And the tensor that it is a view of."""
+    """Returns a jagged tensor, and the tensor of which it is a view."""
     x = leaf(4, 4)
     return x, torch.nested.nested_tensor_from_jagged(x * 1, torch.tensor([0, 1, 4]))
 
@@ -102,7 +102,7 @@ def test_n11_the_result_of_a_kept_attention_is_written_by_the_outer_region():
 
 
 class Dequantized(Hidden):
-    """detach() gives a plain tensor."""
+    """A tensor whose detach() gives a plain tensor."""
 
 
 def test_c7_a_class_whose_detach_is_plain_raises_in_a_nested_region():

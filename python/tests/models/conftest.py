@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""These libraries leave a million objects: the collections between tests pass them over."""
+"""Excludes the million objects of these libraries from the collections between tests."""
 
 import gc
 

@@ -20,12 +20,11 @@ SAVE = remat.CheckpointPolicy.SAVE
 
 @dataclass(frozen=True)
 class Case:
-    """A model with random weights and what the harness has to know of it.
+    """A model with random weights, and what the harness must know about it.
 
-    `batch` makes what `loss(model, batch)` takes. `blocks`, `saved`: which modules become regions, and which in
-    them a SAVE call; the outermost of each counts. `backbone`: the module that runs the blocks, itself called
-    with tensors. `enable`: the library's own switch for checkpointing. `region`: wrap(forward, name, **options).
-    """
+    `batch` makes the argument of `loss(model, batch)`. `blocks`, `saved`: which modules become regions, and which modules in them
+    SAVE calls; of nested ones the outermost counts. `backbone`: the module that runs the blocks, itself called with tensors.
+    `enable`: the library's own switch for checkpointing. `region`: wrap(forward, name, **options)."""
 
     model: Callable
     batch: Callable
@@ -42,12 +41,12 @@ def region(forward, name, **options):
 
 
 def any_output_region(forward, name, **options):
-    """For blocks that return None among their tensors."""
+    """A region for blocks that return None among their tensors."""
     return remat.checkpoint(region_name=name, _any_output=True, **options)(forward)
 
 
 def call_stock_checkpoint(blocks):
-    """For libraries without a switch: what their users write around each block."""
+    """For libraries without a switch: calls torch's checkpoint around each block, as their users do."""
 
     def enable(model):
         def wrap(forward, name):
@@ -59,7 +58,7 @@ def call_stock_checkpoint(blocks):
 
 
 def outermost(root, chosen, prefix=""):
-    """(name, module) of the modules below `root` that `chosen` takes, none inside another."""
+    """Returns (name, module) of the modules below `root` that `chosen` takes, none inside another."""
     for name, child in root.named_children():
         path = f"{prefix}{name}"
         if chosen(child):
@@ -69,7 +68,7 @@ def outermost(root, chosen, prefix=""):
 
 
 def wrap_forwards(root, chosen, wrap):
-    """Puts wrap(forward, name) in the place of each chosen module's forward; returns how many."""
+    """Replaces each chosen module's forward by wrap(forward, name); returns how many."""
     found = list(outermost(root, chosen))
     for name, module in found:
         module.forward = wrap(module.forward, name)
@@ -82,7 +81,7 @@ def drop_in(case, model, stack):
 
 
 def save_in_blocks(case, model):
-    """A SAVE call around each chosen module inside the blocks."""
+    """Puts a SAVE call around each chosen module inside the blocks."""
     saved = 0
     for _, block in outermost(model, case.blocks):
         saved += wrap_forwards(block, case.saved, lambda forward, name: remat.native_op(forward, name, SAVE))
@@ -90,7 +89,7 @@ def save_in_blocks(case, model):
 
 
 def by_hand(case, model, stack):
-    """A region around each block, with a SAVE call in it."""
+    """Puts a region around each block, with SAVE calls inside."""
     save_in_blocks(case, model)
     assert wrap_forwards(model, case.blocks, case.region) > 1
 
@@ -101,19 +100,19 @@ def around_backbone(case, model, **options):
 
 
 def nested(case, model, stack):
-    """A region around the part that runs the blocks, around those of by_hand()."""
+    """Puts a region around the backbone, around those of by_hand()."""
     by_hand(case, model, stack)
     around_backbone(case, model)
 
 
 def nested_drop_in(case, model, stack):
-    """The library's own checkpoints inside a region."""
+    """Puts a region around the library's own checkpoints."""
     drop_in(case, model, stack)
     around_backbone(case, model)
 
 
 def taped(case, model, stack):
-    """A region with a tape around each block, which no backward calls again; what cannot be taped raises."""
+    """Puts a region with a tape around each block, whose function no backward calls again; raises if there is no tape."""
 
     def wrap(forward, name):
         def once(*args, **keywords):
@@ -127,7 +126,7 @@ def taped(case, model, stack):
 
 
 def auto(case, model, stack):
-    """The engine that fits, for each block and around the part that runs them."""
+    """Puts regions with replay="auto" around each block and around the backbone."""
     save_in_blocks(case, model)
     assert wrap_forwards(model, case.blocks, functools.partial(case.region, replay="auto")) > 1
     around_backbone(case, model, replay="auto")
@@ -149,7 +148,7 @@ VARIANTS = {"float32": {}, "bf16 autocast": {"autocast": True}, "two microbatche
 
 
 def train(case, mode, autocast=False, microbatches=1):
-    """Two optimizer steps; everything that they leave, by name."""
+    """Runs two optimizer steps; returns all tensors that they leave, by name."""
     torch.manual_seed(11)
     numpy.random.seed(11)
     model = case.model().train()
@@ -180,7 +179,7 @@ def train(case, mode, autocast=False, microbatches=1):
 
 
 def first_difference(expected, got):
-    """The name of the first value that differs in a bit, None if all are equal."""
+    """Returns the name of the first value that differs in a bit, or None if all are equal."""
     if list(expected) != list(got):
         return f"names: {set(expected) ^ set(got) or 'their order'}"
     for name, want in expected.items():
@@ -198,7 +197,7 @@ def first_difference(expected, got):
 
 @functools.cache
 def plain_trace(case, variant):
-    """Of a plain run; a second one has the same bits, or no claim could be made."""
+    """Returns the values of a plain run, after checking that a second run has the same bits."""
     trace = train(case, plain, **VARIANTS[variant])
     assert first_difference(trace, train(case, plain, **VARIANTS[variant])) is None
     return trace

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""The scripts of examples/integrations: as they are, on torch's checkpoint, and without any.
+"""Runs the scripts of examples/integrations as they are, on torch's checkpoint, and without checkpoints.
 
-Their lines say which is which: `code  # remat` belongs to remat, `code  # checkpoint` to any checkpoint; on torch's checkpoint
-`# torch: code` takes their place, without one `# without: code`.
-"""
+Marks in their lines say which lines belong to what: `code  # remat` to remat, `code  # checkpoint` to any checkpoint. With
+torch's checkpoint, `# torch: code` replaces the lines of remat; without checkpoints, `# without: code` does."""
 
 import contextlib
 import gc
@@ -27,7 +26,7 @@ TAKEN = {"plain": "without", "torch": "torch", "launched": "torch", "remat": Non
 
 
 def text_for(script, mode):
-    """Its text without checkpoints ("plain"), with torch's ("torch", "launched"), or as it is ("remat")."""
+    """Returns the script's text without checkpoints ("plain"), with torch's ("torch", "launched"), or as it is ("remat")."""
     lines = (SCRIPTS / f"{script}.py").read_text().splitlines()
     left_out = tuple(f"  # {mark}" for mark in LEFT_OUT[mode])
     kept = ["" if line.endswith(left_out) else line for line in lines]
@@ -36,8 +35,8 @@ def text_for(script, mode):
 
 @dataclass
 class Run:
-    """`state`: weights, buffers and generator at the end. Of each backward: the `regions` that wait for it; the peak in
-    bytes above what was there, and the CPU time in seconds, since the one before."""
+    """`state`: weights, buffers and generator at the end. For each backward: the number of `regions` that wait for it; the peak
+    in bytes above what was allocated, and the CPU time in seconds, since the backward before."""
 
     state: dict = field(default_factory=dict)
     regions: list = field(default_factory=list)
@@ -47,7 +46,7 @@ class Run:
 
 @contextlib.contextmanager
 def watched(done):
-    """Notes what each backward finds and takes."""
+    """Records regions, peak and time at each backward."""
     backward = torch.autograd.backward
     with remat.MemoryMeter() as meter:
         before, start = meter.current_bytes(), time.process_time()
@@ -86,7 +85,7 @@ def state_of(model):
 
 
 def run(script, mode):
-    """Runs it in this process; "launched": as python -m remat_meta --patch does."""
+    """Runs the script in this process; "launched": as python -m remat_meta --patch does."""
     done = Run()
     path = str(SCRIPTS / f"{script}.py")
     names = {"__name__": "__main__", "__file__": path}

@@ -23,7 +23,7 @@ def state_of(model, loss):
 
 
 def train_beside(model, batches, budget, loss_of):
-    """Trains the model within the budget and a copy plainly: bitwise the same after each step. Returns the model's peaks."""
+    """Trains the model within the budget and a copy plainly, with the same bits after each step. Returns the model's peaks."""
     plain = copy.deepcopy(model)
     remat.auto_checkpoint(model, budget)
     optimizers = [torch.optim.AdamW(m.parameters(), lr=1e-3) for m in (plain, model)]

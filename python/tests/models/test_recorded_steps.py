@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Recordings of models' steps: of each byte at the peak the op and the line, of each replay the forward."""
+"""Recordings of models' steps give each byte at the peak its op and line, and each replay its forward."""
 
 import os
 import re
@@ -37,13 +37,13 @@ def train(case, model):
 
 
 def record(case, options, path, nested):
-    """Records a step whose blocks are regions. Returns the bytes at its peak by the meter."""
+    """Records a step whose blocks are regions. Returns the peak bytes according to the meter."""
     torch.manual_seed(0)
     model = case.model().train()
     harness.wrap_forwards(model, case.blocks, lambda forward, name: case.region(forward, name, **options))
     if nested:
         model.forward = remat.checkpoint(region_name="model", _any_output=True)(model.forward)
-    train(case, model)  # tapes are compared by hashes
+    train(case, model)  # before it, tapes are compared by hashes
     model.zero_grad()
     with remat.record(path, source_lines=True), remat.MemoryMeter() as meter:
         train(case, model)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.torch_warns
 
 
 class Rows(torch.utils.data.Dataset):
-    """Sequences of tokens, the same for every run."""
+    """Sequences of tokens, the same in every run."""
 
     def __init__(self, count):
         generator = torch.Generator().manual_seed(3)
@@ -33,7 +33,7 @@ class Rows(torch.utils.data.Dataset):
 
 
 class LitModel(lightning.LightningModule):
-    """Blocks with dropout and batch norm, each through `call`."""
+    """Blocks with dropout and batch norm, each called through `call`."""
 
     def __init__(self, call):
         super().__init__()
@@ -166,7 +166,7 @@ def adapter_gradients(change):
     torch.manual_seed(5)
     model = with_adapters(CASES["llama"].model()).train()
     for name, parameter in model.named_parameters():
-        if "lora_B" in name:  # zeros at first, which would leave lora_A without gradients
+        if "lora_B" in name:  # zero at first, which would leave lora_A without gradients
             torch.nn.init.normal_(parameter, std=0.1)
     change(model)
     model(**CASES["llama"].batch()).loss.backward()
@@ -184,7 +184,7 @@ def test_adapters_on_a_frozen_base_get_their_gradients(change):
 
 
 class LitWhole(lightning.LightningModule):
-    """A model that is planned as a whole: one line in __init__."""
+    """A model that is planned as a whole, by one line in __init__."""
 
     def __init__(self, budget):
         super().__init__()

@@ -67,7 +67,7 @@ def test_a_saved_convolution_may_be_followed_by_an_inplace_relu():
         return grads_and_buffers(model, x)
 
     assert_same(program, remat.checkpoint(region_name="fire"))
-    assert len(runs) == 2  # plain, and the forward of the region
+    assert len(runs) == 2  # the plain run, and the forward of the region
 
 
 @pytest.mark.parametrize("saved", [True, False])
@@ -97,7 +97,7 @@ def test_a_number_may_be_assigned_to_an_element():
         def fn(x):
             y = x * 2 + 1
             mask = torch.zeros(2)
-            mask[0] = 1  # torch makes a tensor of 1 without an op
+            mask[0] = 1  # torch makes a tensor of the number 1 without an op
             return (y + mask).sin().exp()
 
         x = torch.randn(2, requires_grad=True)

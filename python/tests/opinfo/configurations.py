@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""How an op is run: in which dtype, as what part of a region, replayed how, under which policy."""
+"""How an op is run: its dtype, its part in a region, the replay engine, the policy."""
 
 import dataclasses
 import itertools
@@ -18,7 +18,7 @@ def every_op(policy):
     return remat.PolicyTable().op("*", policy)
 
 
-# What is kept, and where: the options of a region by a name.
+# Options of a region by name: they say which tensors are kept, and where.
 STORE = {"offload_store": remat.host_memory_store()}
 POLICIES = {
     "none": {},
@@ -35,7 +35,7 @@ POLICIES = {
 @dataclasses.dataclass(frozen=True)
 class Configuration:
     dtype: torch.dtype = torch.float32
-    mode: str = "region"  # of harness.MODES
+    mode: str = "region"  # a key of harness.MODES
     replay: str = "function"
     policy: str = "none"
 
@@ -44,7 +44,7 @@ class Configuration:
         return f"{dtype}-{self.mode}-{self.replay}-{self.policy}"
 
     def checkpoint(self, region_name):
-        """A function that takes a function and returns its checkpointed form."""
+        """Returns a function that checkpoints a function."""
         options = {"region_name": region_name, "replay": self.replay, **POLICIES[self.policy]}
         if self.mode == "offload":
             options |= STORE
@@ -52,11 +52,11 @@ class Configuration:
 
     @property
     def steps(self):
-        """How often a case is run: a tape of "auto" is trusted from the second time on."""
+        """Number of steps of a case: a tape of "auto" is trusted from the second step on."""
         return 2 if self.replay == "auto" else 1
 
 
-# Without a policy, in float32: all modes there are, named calls and out= among them.
+# Without a policy, in float32: all modes, named calls and out= among them.
 BASE = [
     Configuration(mode=mode, replay=replay)
     for mode in (*MODES, "save", "offload", "out")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Ends a run with its sums."""
+"""Prints the totals at the end of a run."""
 
 from . import tally
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Every op that torch has samples for, plain and in a configuration of remat, bit by bit."""
+"""Runs every op for which torch has samples, plainly and in a configuration of remat, and compares bit by bit."""
 
 import dataclasses
 import functools
@@ -16,7 +16,7 @@ SEED = 11
 
 
 def entries(dtypes):
-    """The OpInfo entries with autograd on the CPU in one of the dtypes, by name."""
+    """Returns the OpInfo entries with autograd on the CPU in one of the dtypes, by name."""
     from torch.testing._internal.common_methods_invocations import op_db
 
     return [op for op in op_db if any(has_gradients(op, dtype) for dtype in dtypes)]
@@ -31,13 +31,13 @@ def name_of(op):
 
 
 def plain(fn):
-    """What plain code has for `checkpoint`."""
+    """Takes the place of `checkpoint` in plain code."""
     return fn
 
 
 @dataclasses.dataclass
 class Case:
-    """An op on a sample: the program that is run plain and checkpointed."""
+    """An op with a sample: the program that is run plainly and checkpointed."""
 
     op: object
     sample: object
@@ -45,7 +45,7 @@ class Case:
     plain_outcomes: dict = dataclasses.field(default_factory=dict)  # by mode
 
     def arguments(self):
-        """input, args and kwargs: the sample's leaves that require grad, and copies of the rest."""
+        """Returns input, args and kwargs: leaves of the sample that require grad, and copies of the rest."""
         copies = {}
 
         def fresh(tensor):
@@ -68,7 +68,7 @@ class Case:
 
 
 def cases(op, dtype, limit):
-    """At most `limit` cases, spread over all samples; `limit` 0: all."""
+    """Returns at most `limit` cases, spread over all samples; all if `limit` is 0."""
     torch.manual_seed(SEED)
     every = list(op.sample_inputs("cpu", dtype, requires_grad=True))
     count = min(limit or len(every), len(every))
@@ -77,8 +77,8 @@ def cases(op, dtype, limit):
 
 
 def call(case, variant, arguments):
-    """The tensors that the op returns; of complex ones, what torch's own checks of gradients take:
-    of a singular vector, say, what does not depend on its phase, else it has no gradient."""
+    """Returns the tensors that the op returns; of complex results, the parts that torch's own gradient checks use: for a singular
+    vector, say, a part that does not depend on its phase, since it has no gradient otherwise."""
     first, args, kwargs = arguments
     result = variant(first, *args, **kwargs)
     if any(t.is_complex() for t in tensors_in(result)):
@@ -87,7 +87,7 @@ def call(case, variant, arguments):
 
 
 def run_region(case, checkpoint):
-    """The op alone in a region."""
+    """Runs the op alone in a region."""
     return checkpoint(lambda *arguments: call(case, case.op, arguments))(*case.arguments())
 
 
@@ -97,7 +97,7 @@ def computable(tensor):
 
 
 def read(tensors):
-    """Bare ops on what a call returned; those that cannot be computed with are passed on."""
+    """Runs bare ops on a call's results; results that do not allow arithmetic are passed on."""
     return tuple((t * 1.5).sin() if computable(t) else t for t in tensors)
 
 
@@ -106,7 +106,7 @@ def after_an_op(tensor):
 
 
 def run_call(policy, case, checkpoint):
-    """The op as a named call between bare ops."""
+    """Runs the op as a named call between bare ops."""
     named = remat.native_op(lambda *arguments: call(case, case.op, arguments), "op", policy)
 
     def body(*arguments):
@@ -117,7 +117,7 @@ def run_call(policy, case, checkpoint):
 
 
 def run_nested(case, checkpoint):
-    """The op in a region in a region, with ops before and after."""
+    """Runs the op in a region in a region, with ops before and after."""
 
     def inner(*arguments):
         return read(call(case, case.op, arguments))
@@ -129,7 +129,7 @@ def run_nested(case, checkpoint):
 
 
 def run_in_place(case, checkpoint):
-    """The in-place variant on a tensor that the region makes, which is then read."""
+    """Runs the in-place variant on a tensor that the region makes, which is then read."""
 
     def body(first, args, kwargs):
         written = first.clone()
@@ -140,7 +140,7 @@ def run_in_place(case, checkpoint):
 
 
 def run_out(case, checkpoint):
-    """The out= variant into tensors from outside, which are read with a gradient."""
+    """Runs the out= variant into tensors from outside, which are read with a gradient."""
     first, args, kwargs = pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, case.arguments())
     results = tensors_in(case.op(first, *args, **kwargs))
     outs = [torch.zeros_like(t) for t in results]
@@ -184,7 +184,7 @@ def dense(tensor):
 
 
 def gradients(outputs, wanted):
-    """Gradients of `wanted` for fixed pseudo-random gradients of the outputs."""
+    """Returns gradients of `wanted` for fixed pseudo-random gradients of the outputs."""
     outputs = [dense(t) for t in outputs if t.requires_grad]
     if not outputs or not wanted:
         return []
@@ -194,7 +194,7 @@ def gradients(outputs, wanted):
 
 
 def outcome(case, mode, checkpoint):
-    """Outputs, gradients, what was written outside, and the random stream; or the error."""
+    """Returns outputs, gradients, tensors written outside, and the random stream; or the error."""
     torch.manual_seed(SEED)
     try:
         outputs = MODES[mode].run(case, checkpoint)
@@ -213,8 +213,8 @@ def outcome(case, mode, checkpoint):
 
 
 def check(case, configuration, checkpoint=None):
-    """"same", "skipped" where the mode does not apply, "raises" where plain code raises and remat
-    the same; else a text that says what differs. `checkpoint`: another than the configuration's."""
+    """Returns "same", "skipped" if the mode does not apply, "raises" if plain code and remat raise the same error; else a text
+    that describes the difference. `checkpoint` replaces the configuration's."""
     mode = configuration.mode
     if not MODES[mode].of_sample(case.sample):
         return "skipped"
@@ -229,7 +229,7 @@ def check(case, configuration, checkpoint=None):
 
 
 def compare(expected, got):
-    """What differs, or ""."""
+    """Describes the first difference, or returns ""."""
     if isinstance(expected, Exception) and type(expected) is type(got):
         return ""
     if isinstance(expected, Exception) or isinstance(got, Exception):
@@ -252,6 +252,6 @@ def equal(first, second):
 
 
 def differs_from_itself(case, mode="region"):
-    """Whether two plain runs differ: what this harness can say nothing about."""
+    """True if two plain runs differ, so that this harness can check nothing."""
     first, second = (outcome(case, mode, plain) for _ in range(2))
     return not isinstance(first, Exception) and not equal(first, second)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Which ops, samples and configurations a run takes.
+"""Selects the ops, samples and configurations of a run.
 
 REMAT_OPINFO_SAMPLES: samples per op and configuration, 0 for all of them.
-REMAT_OPINFO_CONFIGURATIONS: how many configurations an op is run in beside the base, 0 for every one.
-REMAT_OPINFO_ROTATION: a number; another one, other configurations for each op.
+REMAT_OPINFO_CONFIGURATIONS: number of configurations of an op beside the base, 0 for all.
+REMAT_OPINFO_ROTATION: a number; each number gives every op other configurations.
 REMAT_OPINFO_SHARD: "i/n" takes every n-th op, from the i-th on (default "0/1").
 """
 
@@ -19,7 +19,7 @@ from .configurations import BASE, DTYPES, EVERY
 
 OPS = harness.entries(DTYPES)
 
-gc.freeze()  # torch's samples are many objects: conftest.py collects after each test
+gc.freeze()  # torch's samples are many objects, and conftest.py collects after each test
 
 
 def number(variable, default):
@@ -44,7 +44,7 @@ def op_named(name):
 
 @functools.cache
 def turns(count, rotation):
-    """`count` configurations for each op, by its name: those that the ops before it have met least."""
+    """Returns `count` configurations for each op, by name: those that earlier ops have used least."""
     order = list(EVERY)
     random.Random(rotation).shuffle(order)
     times_met = collections.Counter()
@@ -57,7 +57,7 @@ def turns(count, rotation):
 
 
 def configurations_of(op, count=CONFIGURATIONS, rotation=ROTATION):
-    """The base and the op's turn; with `count` 0 all that apply to it."""
+    """Returns the base and the op's turn; with `count` 0 all that apply to it."""
     if not count:
         return [c for c in EVERY if harness.applies(op, c)]
     base = [c for c in BASE if harness.applies(op, c)]

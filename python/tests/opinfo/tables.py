@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Ops for which "bitwise as plain" means nothing, or which remat refuses. Each entry is tested to
-still belong here."""
+"""Ops that do not repeat bitwise even in plain code, or that remat refuses. A test checks that each entry is still
+needed."""
 
 import dataclasses
 import re
 
 from programs import TORCH
 
-# Two plain runs differ, in every dtype that the op has; on some processors only.
+# Ops for which two plain runs differ, in every dtype of the op; on some processors only.
 DIFFER_FROM_THEMSELVES = {
     "linalg.lstsq": "LAPACK's gels rounds by where its work memory lies",
     "linalg.lstsq.grad_oriented": "the same",
@@ -17,10 +17,10 @@ DIFFER_FROM_THEMSELVES = {
 
 @dataclasses.dataclass(frozen=True)
 class Refusal:
-    """An error of remat where plain code runs. What is empty covers everything."""
+    """An error of remat where plain code runs. Empty fields match everything."""
 
     ops: tuple
-    words: str  # of the error, as a pattern
+    words: str  # a pattern in the error
     reason: str
     modes: tuple = ()
     replays: tuple = ()
@@ -75,7 +75,7 @@ if TORCH >= (2, 15):
 
 
 def refusal_of(name, configuration, result):
-    """The entry that explains the result, or None."""
+    """Returns the entry that explains the result, or None."""
     for refusal in REFUSED:
         if refusal.covers(name, configuration) and refusal.explains(result):
             return refusal

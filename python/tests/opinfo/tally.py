@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""How many cases of this process ended how."""
+"""Counts how the cases of this process ended."""
 
 import collections
 
@@ -12,7 +12,7 @@ total = collections.Counter()
 
 
 def end_of(name, configuration, result):
-    """What harness.check() says, in one word."""
+    """Returns the result of harness.check() as one word."""
     if result in FINE:
         return result
     return "refused" if refusal_of(name, configuration, result) else "failed"

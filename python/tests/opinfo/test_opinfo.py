@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""torch's own samples of every op, in regions. Which ones, and in which configurations: selection.py."""
+"""Regions with torch's own samples of every op. selection.py decides which samples and configurations run."""
 
 import collections
 
@@ -21,7 +21,7 @@ COMPARABLE = [op for op in OPS if harness.name_of(op) not in DIFFER_FROM_THEMSEL
 
 
 def results(op):
-    """How each of the op's cases ended, and its configuration."""
+    """Runs the op's cases. Returns how each ended, and its configuration."""
     configurations = configurations_of(op)
     for dtype in dict.fromkeys(c.dtype for c in configurations):
         for case in harness.cases(op, dtype, SAMPLES):
@@ -39,7 +39,7 @@ def test_an_op_in_a_region_is_bitwise_plain(op):
             failures.append(result)
     tally.add(ends)
     assert not failures, "\n".join(failures)
-    # Else the harness calls the op wrongly: what raises in plain code says nothing of a region.
+    # Otherwise the harness calls the op wrongly: cases that raise in plain code test nothing.
     assert ends["raises"] <= 9 * ends["same"]
 
 
@@ -72,7 +72,7 @@ def test_an_op_of_the_table_differs_from_itself(name):
 
 
 def refusals():
-    """Each entry, op, mode and engine, with the configurations that it covers."""
+    """Yields each entry, op, mode and engine, with the configurations that it covers."""
     for refusal in REFUSED:
         for name in refusal.ops:
             covered = [c for c in EVERY if harness.applies(op_named(name), c) and refusal.covers(name, c)]
@@ -114,7 +114,7 @@ class ForgetsBits(remat.OffloadStore):
 
 class Zeros:
     def __init__(self, tensor):
-        self.zeros = torch.zeros_like(tensor)  # not the tensor: who has its memory gets that
+        self.zeros = torch.zeros_like(tensor)  # not the tensor: whoever shares its memory gets that memory
 
     def get(self):
         return self.zeros
@@ -123,7 +123,7 @@ class Zeros:
 @once
 def test_the_harness_sees_a_broken_store():
     (case,) = harness.cases(op_named("exp"), torch.float64, 1)
-    # Nested: of a result that is returned backward gets the memory itself.
+    # Nested, since backward gets the memory of a returned result itself.
     configuration = Configuration(dtype=torch.float64, mode="nested", policy="all_offload")
     options = {**POLICIES["all_offload"], "offload_store": ForgetsBits()}
     assert "other bits" in harness.check(case, configuration, remat.checkpoint(**options))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A replay sees its arguments where they stand in the forward's graph.
+// Arguments of a replay stand at the same place of the graph as in the forward.
 #include <torch/csrc/autograd/autograd.h>
 
 #include <functional>
@@ -25,7 +25,7 @@ Tensor region(const std::function<Tensor(const Tensors&)>& fn, const Tensors& ar
   return remat::checkpoint({.name = "arguments"})(fn)(arguments);
 }
 
-/// The gradients that `step` returns must be those of plain, bit by bit.
+/// Checks that the gradients that `step` returns are bitwise those of plain code.
 void check_same(const std::function<Tensors(const Call&)>& step) {
   at::manual_seed(1);
   const Tensors expected = step(plain);
@@ -334,7 +334,7 @@ TEST_CASE("A region that cuts its argument off holds nothing of its graph",
   for (int i = 0; i < 10; ++i) {
     state = region([w, alive](const Tensors& in) { return (in[0].detach() * w).sin(); }, {state});
   }
-  // Only the last region's graph is reachable: its function, beside our own copy.
+  // Only the last region's graph is reachable: it holds its function, and we hold a copy.
   CHECK(alive.use_count() == 2);
 }
 

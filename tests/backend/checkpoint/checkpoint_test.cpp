@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// checkpoint(options)(fn)(args...): what may be fn, arguments and results, and when fn runs.
+// checkpoint(options)(fn)(args...): types of fn, arguments and results, and when fn runs.
 #include <remat/remat.h>
 
 #include "support/catch.h"
@@ -45,8 +45,8 @@ Tensor sine(const Tensor& x) {
   return x.sin();
 }
 
-// `step` gets a wrapper of functions and returns tensors: those of checkpoint() must be those of no
-// wrapper at all.
+// `step` gets a wrapper of functions and returns tensors. Checks that checkpoint() as the wrapper
+// gives the same tensors as no wrapper.
 template <class Step>
 void check_as_plain(const Step& step) {
   torch::manual_seed(5);
@@ -60,7 +60,7 @@ void check_as_plain(const Step& step) {
   }
 }
 
-// The output and the gradients of `inputs`.
+// Returns the output and the gradients of `inputs`.
 std::vector<Tensor> with_grads(const Tensor& y, const std::vector<Tensor>& inputs) {
   y.sum().backward();
   std::vector<Tensor> result{y};
@@ -95,7 +95,7 @@ TEST_CASE("Arguments that are no tensors come back as they were", "[backend][che
       return (m == "exp" ? t.exp() : t.sin()).sum(d).mul(scale).tanh();
     };
     const Tensor y = wrap(fn)(x, mode, 0.25, dims);
-    mode = "sin";  // The region has its own.
+    mode = "sin";  // The region has its own copy.
     dims = {1};
     return with_grads(y, {x});
   });
@@ -141,7 +141,7 @@ TEST_CASE("Tensors are found in containers, at any depth, and in structs with th
 TEST_CASE(
     "The tensors of containers are kept by the region alone, not by its copy of the container",
     "[backend][checkpoint]") {
-  // Were they in the copy too, the outer region could not drop them: 64 x 64 x 4 B.
+  // If the copy held the tensors too, the outer region could not drop them: 64 x 64 x 4 B.
   const Tensor x = torch::rand({64, 64}).requires_grad_();
   const auto inner = [](const std::vector<Tensor>& ts) { return ts[0].sin(); };
   const auto outer = [inner](const Tensor& t) {
@@ -187,7 +187,7 @@ TEST_CASE("Results keep their type", "[backend][checkpoint]") {
   CHECK_FALSE(array[1].defined());
   CHECK_FALSE(pair.second.requires_grad());
   CHECK(user.depth == 3);
-  CHECK(std::get<1>(tuple)[0].is_same(x));  // An input that is returned stays itself.
+  CHECK(std::get<1>(tuple)[0].is_same(x));  // An input that is returned stays the same tensor.
 
   const Tensor loss = (std::get<0>(tuple) + std::get<1>(tuple)[1] + map.at(7) + array[0] +
                        pair.first + user.logits + user.hidden[0])
@@ -197,7 +197,7 @@ TEST_CASE("Results keep their type", "[backend][checkpoint]") {
                         torch::autograd::grad({plain}, {x})[0]));
 }
 
-// Its calls differ by its state.
+// A function whose calls differ, since its state changes.
 struct Ramp {
   Tensor operator()(const Tensor& x) {
     scale += 1;
@@ -293,16 +293,16 @@ TEST_CASE("A function that catches everything cannot swallow the stop", "[backen
         try {
           y = y.exp().sin();
         } catch (...) {
-          y = y.cos();  // Only in a replay, after its last needed tensor.
+          y = y.cos();  // Runs only in a replay, after the last tensor that it needs.
         }
       }
-      y = y + 1;  // While an op is left, the function is not let return.
+      y = y + 1;  // While an op is left, the function does not return.
       ++ends;
       return y;
     };
     return with_grads(wrap(fn)(x), {x});
   });
-  CHECK(ends == 2);  // Plain, and the forward; the replay is stopped again and again.
+  CHECK(ends == 2);  // In the plain run and in the forward; replays always stop earlier.
 }
 
 TEST_CASE("A function sees that it runs again", "[backend][checkpoint]") {
@@ -319,7 +319,7 @@ TEST_CASE("A function sees that it runs again", "[backend][checkpoint]") {
   const Tensor loss = checkpoint()(outer)(leaf()).sum();
   CHECK(seen == std::vector<bool>{false, false});
   loss.backward();
-  // Outer's replay runs both; inner's own replay runs inner alone.
+  // The replay of `outer` runs both; the replay of `inner` runs `inner` alone.
   CHECK(seen == std::vector<bool>{false, false, true, true, true});
   CHECK_FALSE(remat::is_recomputing());
 }
@@ -337,7 +337,7 @@ TEST_CASE("Chains in segments are as plain; all segments but the last run twice"
     CHECK(same_bits(y, plain));
     CHECK(same_bits(torch::autograd::grad({y.sum()}, {x})[0], plain_grad));
   }
-  // 5 layers in 2 segments: 2 in the first, which is a region, and 3 that are not.
+  // 5 layers in 2 segments: 2 in the first, which is a region, and 3 in the second, which is not.
   std::vector<int> runs(5);
   std::vector<std::function<Tensor(const Tensor&)>> layers;
   for (int& count : runs) {
@@ -352,8 +352,8 @@ TEST_CASE("Chains in segments are as plain; all segments but the last run twice"
 
 TEST_CASE("A region made by a replay on another thread takes no node of the forward for its own",
           "[backend][checkpoint]") {
-  // Each thread numbers its nodes for itself. The region inside returns its argument, whose node
-  // has a higher number than the first ones of the other thread. `kept` keeps the replay's region.
+  // Each thread numbers its own nodes. The region inside returns its argument, whose node has a
+  // higher number than the first nodes of the other thread. `kept` keeps the replay's region.
   const auto gradient = [](bool plain) {
     const Tensor x = at::linspace(0, 1, 4).requires_grad_(true);
     int runs = 0;
@@ -398,7 +398,7 @@ TEST_CASE("A saved tensor that its op fills after saving it is filled in the rep
     CAPTURE(intercept);
     const auto grad = [&](const auto& region) {
       torch::manual_seed(1);
-      { const std::vector<Tensor> junk(50, torch::full({40, 4}, 3.0)); }  // what lies in new memory
+      { const std::vector<Tensor> junk(50, torch::full({40, 4}, 3.0)); }  // contents of new memory
       const Tensor x = torch::linspace(-1, 1, 160).view({40, 4}).requires_grad_();
       return torch::autograd::grad({region(x).sum()}, {x})[0];
     };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Tapes in segments and groups: bitwise, with what is kept and how often each op runs.
+// Tapes cut into segments and groups: bitwise results, kept bytes, and how often each op runs.
 #include <torch/torch.h>
 
 #include <memory>
@@ -113,7 +113,7 @@ TEST_CASE("Outside tensors that segments write keep the values that each segment
       const at::Tensor x = step_input();
       const at::Tensor y =
           checkpoint(with_cuts(cuts))([&](const at::Tensor& t) { return fn(state, t); })(x);
-      state.zero_();  // The next step's, before this one's backward.
+      state.zero_();  // The write for the next step comes before this step's backward.
       y.sum().backward();
       const at::Tensor plain_x = step_input();
       const at::Tensor plain_y = fn(plain_state, plain_x);
@@ -126,7 +126,7 @@ TEST_CASE("Outside tensors that segments write keep the values that each segment
 
 TEST_CASE("A replay takes memory for what a write overwrites once, and leaves alone what is kept",
           "[backend][cuts]") {
-  // The write's replay may have the memory that is put together from one row of several, not the
+  // The write's replay may use the memory that is put together from one row of several, but not the
   // copy that is kept of a bank of one row.
   for (const int64_t rows : {6, 1}) {
     CAPTURE(rows);
@@ -143,7 +143,7 @@ TEST_CASE("A replay takes memory for what a write overwrites once, and leaves al
     const at::Tensor y =
         checkpoint(with_cuts({}))([&](const at::Tensor& t) { return run(bank, t); })(x);
     const size_t row = bank[0].nbytes();
-    CHECK(memory_report().bytes == row);  // what bank[0] was
+    CHECK(memory_report().bytes == row);  // the old value of bank[0]
     const at::Tensor loss = y.sum();
     const auto backward = [&] {
       const MemoryMeter meter;
@@ -151,8 +151,8 @@ TEST_CASE("A replay takes memory for what a write overwrites once, and leaves al
       return std::pair(meter.peak_bytes(default_device()), gradient);
     };
     const auto [peak, gradient] = backward();
-    // The loss' gradient, the bank, and at most two of: x + bank[0], the product, exp's result and
-    // the gradients.
+    // Alive are the gradient of the loss, the bank, and at most two of: x + bank[0], the product,
+    // exp's result and the gradients.
     CHECK(peak == block_bytes(4) + block_bytes(static_cast<int64_t>(bank.nbytes())) +
                       2 * block_bytes(static_cast<int64_t>(row)));
     CHECK(same_bits(backward().second, gradient));
@@ -175,12 +175,12 @@ TEST_CASE("A branch that the function drops keeps nothing of memory that is writ
       if (grouped > 0) cuts.groups = {{0, grouped}};
       {
         const at::Tensor y = checkpoint(with_cuts(cuts))(fn)(step_input());
-        CHECK(memory_report().bytes == 0);  // x and w are leaves, and nothing else is needed
+        CHECK(memory_report().bytes == 0);  // x and w are leaves, and no other value is needed
       }
       check_cut(fn, cuts, {w});
     }
   };
-  // When the branch's segments end the function still has its result.
+  // The function still holds its result when the branch's segments end.
   const auto rest = [&](const at::Tensor& x) { return x.mm(w).neg().neg().neg().neg(); };
   const at::Tensor statistics = torch::ones({2, 8});
   check_drop([&](const at::Tensor& x) {
@@ -188,7 +188,7 @@ TEST_CASE("A branch that the function drops keeps nothing of memory that is writ
                                                  /*training=*/true, 0.1, 1e-5, false);
     return rest(x);
   });
-  // One segment writes the table, the next reads it, the third saves what that has read.
+  // One segment writes the table, the next reads it, and the third saves the value read.
   at::Tensor table = torch::linspace(-2, 2, 32).view({4, 8}).clone();
   const at::Tensor rows = torch::arange(4);
   check_drop([&](const at::Tensor& x) {
@@ -203,11 +203,11 @@ TEST_CASE("Each op runs once more for its segment and once per group that needs 
   const at::Tensor x = step_input();
   const at::Tensor y = checkpoint(with_cuts(six_segments({{0, 4}, {0, 2}})))(six)(x);
   const int64_t bytes = y.numel() * 4;
-  // From segment 3 to 4, and from 4 to 5; x is a leaf.
+  // Two values cross: from segment 3 to 4, and from 4 to 5; x is a leaf.
   CHECK(memory_report().bytes == static_cast<size_t>(2 * bytes));
   OpCounts counts;
   y.sum().backward();
-  // For segments 0 to 3, for 0 and 1, for 0; and backward of cos is sin.
+  // sin runs for segments 0 to 3, for 0 and 1, and for 0; the backward of cos calls sin once more.
   CHECK(counts["aten::sin"] == 3 + 1);
   CHECK(counts["aten::cos"] == 2 + 1);
   CHECK(counts["aten::atan"] == 2);
@@ -261,26 +261,27 @@ TEST_CASE("12 blocks of GPT-2, cut at half blocks, keep what crosses the cuts of
   const auto [plain, none, plain_peak] = run(fn);
   CHECK(none == 0);
 
-  // The 23 activations between 24 segments.
+  // The 23 activations between 24 segments are kept.
   const auto [flat, flat_bytes, flat_peak] = run(checkpoint(with_cuts(cuts))(fn));
   check_same(flat, plain);
   CHECK(flat_bytes == 23 * kActivation);
 
-  // Groups of 8 half blocks: the two activations between them.
+  // In groups of 8 half blocks, the two activations between groups are kept.
   cuts.groups = {{0, 8}, {8, 16}, {16, 24}};
   const auto [grouped, grouped_bytes, grouped_peak] = run(checkpoint(with_cuts(cuts))(fn));
   check_same(grouped, plain);
   CHECK(grouped_bytes == 2 * kActivation);
-  // Backward holds, beside what a half block takes by itself, the 7 activations inside a group.
+  // Beside the memory of one half block, backward holds the 7 activations inside a group.
   CHECK(grouped_peak <= flat_peak + 7 * static_cast<int64_t>(kActivation));
 
-  // Three levels: 16 half blocks, 8 and 4 of them. Only what leaves the outermost is kept.
+  // Three levels: groups of 16, 8 and 4 half blocks. Only values that leave the outermost group are
+  // kept.
   cuts.groups = {{0, 16}, {0, 8}, {0, 4}};
   const auto [nested, nested_bytes, nested_peak] = run(checkpoint(with_cuts(cuts))(fn));
   check_same(nested, plain);
   CHECK(nested_bytes == 8 * kActivation);  // the ends of segments 15 to 22
 
-  // One region round all of it keeps nothing, but has all in memory in backward.
+  // One region around the whole function keeps nothing, but has everything in memory in backward.
   const auto [whole, whole_bytes, whole_peak] =
       run(checkpoint({.name = "r", .replay = ReplayEngine::kTape})(fn));
   check_same(whole, plain);
@@ -313,13 +314,13 @@ TEST_CASE("A segment's policy keeps what its rules match, if backward wants it",
   const auto rule = [](const char* op, Policy policy = Policy::kSave) {
     return make_policy(PolicyTable().op(op, policy));
   };
-  CHECK(kept({}) == 2);                                     // what crosses
-  CHECK(kept({rule("aten::sin"), nullptr, nullptr}) == 3);  // mm's argument
-  // exp's backward wants its result, which crosses; then nobody wants mm's.
+  CHECK(kept({}) == 2);                                     // values that cross
+  CHECK(kept({rule("aten::sin"), nullptr, nullptr}) == 3);  // and mm's argument
+  // exp's backward needs its result, which crosses; then nothing needs mm's result.
   CHECK(kept({rule("aten::exp"), rule("aten::mm"), nullptr}) == 2);
   CHECK(kept({nullptr, nullptr, rule("aten::linear")}) == 3);
   CHECK(kept({nullptr, nullptr, rule("aten::exp")}) == 3);
-  // Inside a group it is kept from the group's replay on.
+  // Inside a group the value is kept from the group's replay on.
   CHECK(kept({rule("aten::sin"), rule("aten::sin"), nullptr}, {{0, 2}}) == 1);
   CHECK(kept({rule("aten::sin"), rule("aten::sin"), rule("aten::sin")}, {{0, 3}}) == 0);
 
@@ -344,7 +345,7 @@ TEST_CASE("A region's policy is that of all its segments", "[backend][cuts][poli
   CHECK(memory_report().bytes == 6 * 32 * sizeof(float));
   OpCounts counts;
   y.sum().backward();
-  CHECK(counts["aten::sin"] == 1);  // backward's, of cos
+  CHECK(counts["aten::sin"] == 1);  // called by the backward of cos
   CHECK(counts["aten::erf"] == 1);
 }
 
@@ -502,7 +503,7 @@ TEST_CASE("A tensor that crosses is freed when the last segment that reads it ha
   head.register_hook([&](const at::Tensor&) { kept.push_back(memory_report().bytes); });
   const at::Tensor y = checkpoint(with_cuts(six_segments()))(six)(head);
   const size_t bytes = 32 * sizeof(float);
-  CHECK(memory_report().bytes == 6 * bytes);  // five that cross, and the argument
+  CHECK(memory_report().bytes == 6 * bytes);  // five values that cross, and the argument
   y.sum().backward();
   REQUIRE(kept.size() == 1);
   CHECK(kept[0] <= bytes);
@@ -538,7 +539,7 @@ TEST_CASE("Memory that nobody has written does not cross a cut", "[backend][cuts
   const size_t bytes = 32 * sizeof(float);
   REQUIRE(ops_of(noisy)[0] == "aten::empty_like");
   CHECK(kept({.positions = {1}}) == 0);
-  CHECK(kept({.positions = {2}}) == bytes);  // once it is written
+  CHECK(kept({.positions = {2}}) == bytes);  // by then it is written
   check_all_cuts(noisy);
 }
 

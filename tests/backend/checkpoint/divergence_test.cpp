@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A replay that does something else than the forward stops at the first op that differs, and says
-// which, with what, and why that is likely so.
+// A replay that differs from the forward stops at the first op that differs. The error names both
+// ops and the likely cause.
 #include <remat/remat.h>
 
 #include "support/catch.h"
@@ -179,7 +179,7 @@ TEST_CASE("A function that asks is_recomputing() may leave ops out", "[backend][
 
 TEST_CASE("A write of state that only the replay does is refused", "[backend][divergence]") {
   const Tensor count = torch::zeros({});
-  const bool is_read = GENERATE(false, true);  // by the forward
+  const bool is_read = GENERATE(false, true);  // the forward reads the tensor
   CAPTURE(is_read);
   const Function fn = [count, is_read](const Tensor& x) {
     const Tensor y = is_read ? x.sin() + count : x.sin();
@@ -222,7 +222,7 @@ TEST_CASE("With op_site a divergence lists the ops of both runs with where they 
     return y.cos();
   };
   remat::CheckpointOptions options{.name = "r"};
-  // An op in it is none of the region's.
+  // An op inside op_site is not an op of the region.
   options.op_site = [line] { return c10::str("line ", at::ones({1}).add(*line - 1).item<int>()); };
   const std::string text = remat::backward_error(
       fn, torch::ones({2}).requires_grad_(), [&] { *more = false; }, options);
@@ -239,7 +239,8 @@ TEST_CASE("With op_site a divergence lists the ops of both runs with where they 
 }
 
 TEST_CASE("A tensor made of a vector of the host that changes", "[backend][divergence]") {
-  // The host's numbers are compared where an op reads them: on CUDA, where they are copied.
+  // Numbers from the host are compared where an op reads them: on CUDA that is the op that copies
+  // them.
   const auto reader = [](const char* on_cpu) {
     return default_device().is_cpu() ? on_cpu : "aten::_to_copy";
   };
@@ -267,7 +268,7 @@ TEST_CASE("Memory that ops fill, or that nobody reads, is no number of the host"
           "[backend][divergence]") {
   const Function fn = [](const Tensor& x) {
     const Tensor filled = torch::empty_like(x);
-    filled[0].copy_(x[0].detach());  // a part
+    filled[0].copy_(x[0].detach());  // only a part
     Tensor sum = torch::empty({});
     at::sum_out(sum, x.detach(), at::IntArrayRef{0, 1});
     std::vector<Tensor> list{torch::empty({2}), torch::empty({3})};

@@ -37,8 +37,8 @@ Tensor input() {
   return torch::rand({4, 4}).requires_grad_();
 }
 
-// The error of the backward through fn(input), after which nothing is left open. Every fn draws
-// before its replay fails.
+// Returns the error of the backward through fn(input), and checks that it leaves no scope open.
+// Every fn draws random numbers before its replay fails.
 std::string backward_error(const std::function<Tensor(const Tensor&)>& fn,
                            const remat::CheckpointOptions& options = named()) {
   const Tensor loss = checkpoint(options)([fn](const Tensor& x) {
@@ -54,7 +54,7 @@ constexpr const char* kRemedy =
     "LibTorch). Make it depend on its arguments, or keep that state with a StateHook "
     "(recompute_state_hooks in Python).";
 
-// Dropout saves one mask, slot 0. What follows here is slot 1.
+// Dropout saves one mask, in slot 0. The next saved tensor has slot 1.
 TEST_CASE("Another shape in the replay is an error with both, and a remedy", "[backend][errors]") {
   const auto fn = [](const Tensor& x) { return (is_recomputing() ? x.slice(0, 0, 2) : x).sin(); };
   CHECK_THAT(backward_error(fn),
@@ -118,7 +118,7 @@ TEST_CASE("More saved tensors in the replay are an error, where the function run
                      "[replay] region 'errors', slot 2: expected the end of the function as in the "
                      "forward, got float32 [4, 4] on cpu. The replay saved more tensors.") +
                  kRemedy)));
-  CHECK_NOTHROW(checkpoint(named())(fn)(input()).sum().backward());  // Ends before it gets there.
+  CHECK_NOTHROW(checkpoint(named())(fn)(input()).sum().backward());  // ends before it
 }
 
 TEST_CASE("A mismatch is a ReplayMismatch, and that is a c10::Error", "[backend][errors]") {
@@ -235,7 +235,8 @@ TEST_CASE("A graph whose replay has failed replays again, once what failed is me
   CHECK(same_bits(x.grad(), torch::autograd::grad({x.sin().exp().sum()}, {x})[0]));
 }
 
-// Asks for what it saved twice, if need be; in between what is broken is mended.
+// Asks for its saved tensor a second time if the first attempt fails; in between, the fault is
+// removed.
 struct AsksAgain : torch::autograd::Function<AsksAgain> {
   static inline bool broken = false;
   static inline int failures = 0;
@@ -325,7 +326,7 @@ TEST_CASE("A write to a saved output is autograd's error with region, slot and r
                  "it between forward and backward, or save a clone.")));
 }
 
-// What compiled autograd would ask of the node behind `y`.
+// Does what compiled autograd does with the pre-hooks of the node behind `y`.
 void compile_pre_hooks(const Tensor& y) {
   torch::dynamo::autograd::AutogradCompilerCall compiler(
       torch::dynamo::autograd::SizeInput::STATIC);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Cuts that were made for another tape: they count up to the first difference, bit by bit.
+// Cuts that were made for another tape apply up to the first difference; results stay bitwise
+// equal.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -22,11 +23,11 @@
 namespace remat {
 namespace {
 
-constexpr size_t kTensorBytes = 32 * sizeof(float);  // of a tensor of step_input()'s size
+constexpr size_t kTensorBytes = 32 * sizeof(float);  // bytes of a tensor like step_input()
 
 using Kept = std::vector<Cuts::Kept>;
 
-/// The tape of the function with these cuts; that of `{.keep = Kept{}}` has one segment.
+/// Returns the tape of the function with these cuts. With `{.keep = Kept{}}` it has one segment.
 RegionTape tape_of(const TensorFn& fn, const Cuts& cuts) {
   const at::Tensor y = checkpoint(with_cuts(cuts))(fn)(step_input());
   return region_tapes().back();
@@ -50,7 +51,7 @@ ExpectedTape::Record expected_record(const Tape& tape, const TapeRecord& record)
           .makes = ExpectedTape::hash_makes(results, writes)};
 }
 
-/// In which record each slot is saved: the segment that has it, where each record is one.
+/// Returns the record in which each slot is saved: its segment, if each record is a segment.
 std::vector<uint32_t> records_of_slots(const TensorFn& fn, size_t records) {
   Cuts all;
   for (size_t i = 1; i < records; ++i) all.positions.push_back(i);
@@ -81,12 +82,12 @@ std::shared_ptr<const ExpectedTape> expected_of(const TensorFn& fn) {
   return expected;
 }
 
-/// A list that lacks nothing, and does if any of its records is taken off.
+/// Returns a list of kept values that is sufficient, but not if any one of its records is removed.
 Kept least_list(const TensorFn& fn, Cuts cuts) {
   const RegionTape whole = tape_of(fn, {.keep = Kept{}});
   const std::vector<TapeRecord>& records = whole.tape().records();
   std::vector<bool> listed(records.size());
-  const auto missing = [&] {  // no record if nothing is
+  const auto missing = [&] {  // the first missing record; none if nothing is missing
     cuts.keep = Kept{};
     for (size_t i = 0; i < records.size(); ++i) {
       const size_t made = size_t{records[i].output_count} + records[i].write_count;
@@ -108,8 +109,8 @@ Kept least_list(const TensorFn& fn, Cuts cuts) {
   return *cuts.keep;
 }
 
-/// Checks that `fn` is bitwise the plain one with cuts that were made for `base`. Returns what
-/// differed, if anything did.
+/// Checks that `fn` is bitwise equal to plain code with cuts made for `base`. Returns the
+/// difference between the tapes, if there is one.
 std::optional<TapeDifference> check_other(const TensorFn& base, const TensorFn& fn, Cuts cuts,
                                           const Tensors& weights = {}) {
   std::vector<TapeDifference> told;
@@ -129,7 +130,7 @@ void check_is(const std::optional<TapeDifference>& difference, size_t record,
   CHECK(difference->in_slot == in_slot);
 }
 
-/// What the forward keeps, in tensors of that size; and how often backward calls each op.
+/// Number of tensors that the forward keeps, and number of calls of each op in backward.
 struct Costs {
   size_t kept = 0;
   std::vector<int> calls{};
@@ -159,8 +160,8 @@ struct SavesInput : torch::autograd::Function<SavesInput> {
   }
 };
 
-/// A function of a chain of ops by their names; each saves its argument or its result. A leading
-/// "+" adds what is three before.
+/// Returns a function that runs a chain of ops given by name; each op saves its argument or its
+/// result. A leading "+" adds the value from three ops earlier.
 TensorFn chain(std::vector<std::string> ops) {
   return [ops = std::move(ops)](const at::Tensor& x) {
     std::vector<at::Tensor> all{x};
@@ -181,13 +182,13 @@ TensorFn chain(std::vector<std::string> ops) {
 const std::vector<std::string> kTwelve{"sin", "tanh", "cos", "+",    "atan", "sin",
                                        "*",   "cos",  "+",   "tanh", "sin",  "atan"};
 
-/// Four segments of three records; in groups of two, and all of them in one.
+/// Four segments of three records, by default without groups.
 Cuts four_segments(std::vector<Cuts::Group> groups = {}) {
   return {.positions = {3, 6, 9}, .groups = std::move(groups)};
 }
 
-/// These cuts without groups, in a group of two or three, and in nested ones; with no list, with
-/// one of all values and with the shortest.
+/// Returns these cuts without groups, in a group of two or three, and in nested groups; without a
+/// list of kept values, with a list of all values and with the shortest list.
 std::vector<Cuts> all_kinds(const TensorFn& base) {
   std::vector<Cuts> kinds;
   const std::vector<std::vector<Cuts::Group>> groupings{
@@ -220,7 +221,7 @@ TEST_CASE("A tape as expected is cut as planned", "[backend][cuts]") {
         s.add_(1);
         return (y * z).tanh() * z.sin() * s * t;
       },
-      [](const at::Tensor& x) {  // memory that each segment makes for itself
+      [](const at::Tensor& x) {  // each segment makes its own memory
         const at::Tensor constant = torch::empty({4, 8});
         const at::Tensor y = x.sin().exp();
         torch::sin_out(const_cast<at::Tensor&>(constant), x.detach());
@@ -295,7 +296,7 @@ TEST_CASE("What a later segment would have kept is made again where that one doe
           "[backend][cuts]") {
   bool other = false;
   const TensorFn fn = [&](const at::Tensor& x) {
-    const at::Tensor u = x + 1;    // 0: nobody saves it
+    const at::Tensor u = x + 1;    // 0: not saved
     const at::Tensor v = u.exp();  // 1, in the group
     const at::Tensor t = v.sin();  // 2, in the group
     const at::Tensor c = t.cos();  // 3
@@ -316,8 +317,8 @@ TEST_CASE(
     "[backend][cuts]") {
   bool other = false;
   const TensorFn fn = [&](const at::Tensor& x) {
-    const at::Tensor r = x + 2;    // 0: read by the last segment only, so listed
-    const at::Tensor u = r + 1;    // 1: nobody saves it
+    const at::Tensor r = x + 2;    // 0: read only by the last segment, so the list has it
+    const at::Tensor u = r + 1;    // 1: not saved
     const at::Tensor v = u.exp();  // 2, in the inner group
     const at::Tensor t = v.sin();  // 3, in the inner group
     const at::Tensor c = t.cos();  // 4
@@ -346,7 +347,7 @@ TEST_CASE("Early values that no list has may be read and written after the diffe
     at::Tensor sum = x + x.sin();           // 1, 2
     at::Tensor y = sum.cos().tanh().sin();  // 3 to 5
     if (other) {
-      y = y * early.exp();  // 6: early, which nobody saved
+      y = y * early.exp();  // 6: reads `early`, which is not saved
       sum = x * 2;
       at::Tensor written = early.clone();
       written.sigmoid_();
@@ -357,7 +358,7 @@ TEST_CASE("Early values that no list has may be read and written after the diffe
   const TensorFn writes = [&](const at::Tensor& x) {
     at::Tensor early = x + 1;             // 0
     at::Tensor y = x.sin().cos().tanh();  // 1 to 3
-    if (other) early.mul_(3).sigmoid_();  // in place, of a unit that is closed
+    if (other) early.mul_(3).sigmoid_();  // written in place, in a segment that is closed
     return (y * early).sin().exp() * early;
   };
   for (const TensorFn& each : {fn, writes}) {
@@ -454,13 +455,13 @@ TEST_CASE("What an op saves that was not expected is kept, not made again", "[ba
   bool other = false;
   const TensorFn fn = [&](const at::Tensor& x) {
     const at::Tensor a = x.sin();       // 0
-    return other ? a.tanh() : x.cos();  // 1, which nobody reads
+    return other ? a.tanh() : x.cos();  // 1, which nothing reads
   };
   Cuts cuts{.positions = {1}, .keep = Kept{}, .expected = expected_of(fn)};
   other = true;
   check_is(check_other(fn, fn, cuts), 1, "aten::cos", "aten::tanh");
   const at::Tensor y = checkpoint(with_cuts(cuts))(fn)(step_input());
-  CHECK(memory_report().bytes == kTensorBytes);  // what tanh has made
+  CHECK(memory_report().bytes == kTensorBytes);  // the result of tanh
   OpCounts counts;
   y.sum().backward();
   CHECK(counts["aten::sin"] == 0);
@@ -504,19 +505,19 @@ TEST_CASE("What replays start from after a difference is what segments of the re
     const at::Tensor y = checkpoint(with_cuts(cuts))(other)(step_input());
     return memory_report().bytes / kTensorBytes;
   };
-  CHECK(kept(1 << 20) == 1);  // exp's result, which is saved unplanned and read by the rest
+  CHECK(kept(1 << 20) == 1);  // exp's result, which is saved unplanned and read by later ops
   CHECK(kept(3 * kTensorBytes) == 2);  // two segments of three
   CHECK(kept(0) == 3);                 // two ops each: as much is saved as crosses
 }
 
-// They are what the segment is replayed for, and alive all the same.
+// These tensors are the purpose of the segment's replay, and alive as well.
 TEST_CASE("What the program holds of what is saved does not keep the rest from being cut",
           "[backend][cuts]") {
   const TensorFn base = chain(kTwelve);
   const TensorFn other = [](const at::Tensor& x) {
     std::vector<at::Tensor> held{x.exp()};
     for (int i = 0; i < 6; ++i) {
-      const at::Tensor alive = held.back() + 1;  // nobody saves it
+      const at::Tensor alive = held.back() + 1;  // not saved
       held.push_back(alive.exp());
     }
     return held.back();
@@ -527,7 +528,7 @@ TEST_CASE("What the program holds of what is saved does not keep the rest from b
                   .rest_bytes = 4 * kTensorBytes};
   CHECK(check_other(base, other, cuts));
   const at::Tensor y = checkpoint(with_cuts(cuts))(other)(step_input());
-  CHECK(memory_report().bytes == 3 * kTensorBytes);  // three segments, two ops and two each
+  CHECK(memory_report().bytes == 3 * kTensorBytes);  // three segments of two adds and two exps
 }
 
 TEST_CASE("A rest of which more crosses than autograd saves is kept as autograd saves it",
@@ -538,7 +539,7 @@ TEST_CASE("A rest of which more crosses than autograd saves is kept as autograd 
   const TensorFn other = [](const at::Tensor& x) {
     at::Tensor y = x.exp();
     for (size_t i = 0; i < kLayers; ++i) {
-      const at::Tensor wide = y.repeat({kWide, 1}).mul(2).add(1).neg();  // nobody saves it
+      const at::Tensor wide = y.repeat({kWide, 1}).mul(2).add(1).neg();  // not saved
       y = wide.view({kWide, 4, 8}).sum(0).sin();
     }
     return y;
@@ -652,7 +653,7 @@ TEST_CASE("Policies and offloaded values go with their segments", "[backend][cut
   cuts.policies = {saves, nullptr, saves, saves};
   check_is(check_other(base, chain(ops), cuts), 4, "aten::atan", "aten::exp");
   cuts.expected = expected_of(base);
-  Cuts without = cuts;  // segments of the rest have none of these
+  Cuts without = cuts;  // segments of the rest have no policies
   without.policies = {saves, nullptr, nullptr, nullptr};
   CHECK(costs_of(chain(ops), cuts) == costs_of(chain(ops), without));
   Cuts listed = four_segments({{0, 2}});
@@ -696,10 +697,10 @@ TEST_CASE("A graph of a tape that differs may be kept", "[backend][cuts]") {
 
 namespace {
 
-/// A random program: each step reads values some steps back.
+/// A step of a random program, which reads values from some steps earlier.
 struct Step {
   int kind = 0;
-  size_t a = 0;  // steps back
+  size_t a = 0;  // distance to the value, in steps
   size_t b = 0;
 };
 
@@ -712,7 +713,7 @@ class Machine {
 
   at::Tensor run(const std::vector<Step>& steps) {
     for (const Step& each : steps) run(each);
-    return values_.back() * values_.front();  // which saves something in any case
+    return values_.back() * values_.front();  // saves something in any case
   }
 
  private:
@@ -760,7 +761,7 @@ class Machine {
     return number == frozen_ ? weights_[number].detach() : weights_[number];
   }
 
-  /// By an op that may save it.
+  /// Returns a value for an op that may save it.
   const at::Tensor& read(size_t i) {
     may_write_[i] = false;
     return values_[i];
@@ -783,12 +784,12 @@ class Machine {
   }
 
   Tensors values_;
-  std::vector<bool> may_write_;  // nobody has saved it
+  std::vector<bool> may_write_;  // true while no op has saved it
   const Tensors& weights_;
   const size_t frozen_;
 };
 
-/// Random programs, other ones beside them, and cuts.
+/// A random program, a variant of it, and cuts.
 class RandomCase {
  public:
   explicit RandomCase(unsigned seed) : random_(seed) {
@@ -887,7 +888,7 @@ TEST_CASE("Random programs with cuts of others are bitwise plain ones", "[backen
     }
     CHECK(memory_report().regions.empty());
   }
-  CHECK(different > 300);  // or the programs are too much alike
+  CHECK(different > 300);  // otherwise the programs are too much alike
 }
 
 }  // namespace remat

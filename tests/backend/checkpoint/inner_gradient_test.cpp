@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Gradients and writes inside a region that reach what the function captures. Most of these were
-// found by random programs.
+// Gradients and writes inside a region that reach captured tensors. Random programs found most of
+// these cases.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 
 using torch::autograd::grad;
 
-/// A step with regions made by `region(name, fn)`: what it returns, plain or checkpointed.
+/// A step whose regions `region(name, fn)` makes, plain or checkpointed. Returns its result.
 using RegionMaker = std::function<TensorFn(const std::string& name, const TensorFn& fn)>;
 using Step = std::function<at::Tensor(const at::Tensor& x, const RegionMaker& region)>;
 
@@ -115,14 +115,14 @@ TEST_CASE("A SAVE call may bring its argument into the graph", "[backend][inner_
     return from.clone();
   };
   check_gradients_as_plain(
-      [&](const at::Tensor& x, const RegionMaker& region) {  // one that is not read again
+      [&](const at::Tensor& x, const RegionMaker& region) {  // the buffer is not read again
         const at::Tensor buffer = at::ones({4, 8});
         return region("r", [=](const at::Tensor& t) {
           return save("call", write)(buffer, t).sin() * t.cos();
         })(x);
       });
   check_gradients_as_plain(
-      [&](const at::Tensor& x, const RegionMaker& region) {  // an alias of what has a gradient
+      [&](const at::Tensor& x, const RegionMaker& region) {  // an alias of a tensor in the graph
         const at::Tensor h = x * 1.5;
         return region("r", [=](const at::Tensor& t) {
           const at::Tensor alias = h.detach();
@@ -204,7 +204,7 @@ TEST_CASE("A region whose tape was given up is replayed as its forward ran",
     return region("gives up", [=](const at::Tensor& t) {
       const at::Tensor y = region("gives up inside", [=](const at::Tensor& s) {
         const at::Tensor same =
-            native_op(first, "for all", Policy::kSave, Keep::kAllRegions)(s);  // no tape with that
+            native_op(first, "for all", Policy::kSave, Keep::kAllRegions)(s);  // no tape has it
         const at::Tensor copy = save("clone", [](const at::Tensor& a) { return a.clone(); })(same);
         return checkpoint({.name = "innermost"})([=](const at::Tensor&) { return s * 2; })(copy);
       })(t);
@@ -351,7 +351,7 @@ TEST_CASE("A hook that is set after the region does not change a gradient inside
     of(step_input()).sum().backward();
     return x.grad();
   };
-  x.register_hook([](const at::Tensor& g) { return g * 0.9; });  // before both: it is seen twice
+  x.register_hook([](const at::Tensor& g) { return g * 0.9; });  // called in both
   CHECK(same_bits(gradient_of(checkpoint({.name = "r"})(fn)), gradient_of(fn)));
 }
 
@@ -382,7 +382,7 @@ TEST_CASE("A gradient inside that would go through the forward's graph raises",
 
 TEST_CASE("A custom function that saves a tensor too many in the replay is noticed",
           "[backend][inner_gradient][errors]") {
-  // The region brings the buffer into the graph, so that the replay's Square saves it.
+  // The region makes the buffer part of the graph, so that the replay's Square saves it.
   const at::Tensor buffer = at::ones({4, 8});
   const at::Tensor y = checkpoint({.name = "r"})([=](const at::Tensor& t) {
     Square::apply(buffer);

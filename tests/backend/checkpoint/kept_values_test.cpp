@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What segments of a cut tape start from: which values are kept, for how long, and lists of them.
+// Values from which segments of a cut tape start: which are kept, how long, and lists of them.
 #include <torch/torch.h>
 
 #include <memory>
@@ -18,11 +18,11 @@
 namespace remat {
 namespace {
 
-constexpr size_t kBytes = 32 * sizeof(float);  // of a tensor of step_input()'s size
+constexpr size_t kBytes = 32 * sizeof(float);  // bytes of a tensor like step_input()
 
 using Kept = std::vector<Cuts::Kept>;
 
-/// The first record of that op.
+/// Returns the first record of that op.
 size_t record_of(const TensorFn& fn, const std::string& op) {
   const std::vector<std::string> ops = ops_of(fn);
   for (size_t i = 0; i < ops.size(); ++i) {
@@ -32,13 +32,13 @@ size_t record_of(const TensorFn& fn, const std::string& op) {
   return 0;
 }
 
-/// What the forward keeps, in tensors of that size.
+/// Returns the number of tensors that the forward keeps.
 size_t tensors_kept(const TensorFn& fn, const Cuts& cuts) {
   const at::Tensor y = checkpoint(with_cuts(cuts))(fn)(step_input());
   return memory_report().bytes / kBytes;
 }
 
-/// Counts what it is given, and what of that is still wanted.
+/// Counts the tensors that it is given, and how many of them are still wanted.
 class CountingStore final : public OffloadStore {
  public:
   std::shared_ptr<Ticket> put(const at::Tensor& tensor) override {
@@ -65,7 +65,8 @@ class CountingStore final : public OffloadStore {
   };
 };
 
-/// Three pairs of ops, each a segment: the first op's argument and the second's result are saved.
+/// Three pairs of ops, each a segment: the argument of its first op and the result of its second
+/// are saved.
 at::Tensor three_pairs(const at::Tensor& x) {
   return x.sin().exp().sin().exp().sin().exp();
 }
@@ -87,7 +88,7 @@ TEST_CASE("An input of a segment is let go with the last saved tensor that is ma
   const at::Tensor y = checkpoint(with_cuts(cuts))(fn)(step_input());
   CHECK(memory_report().bytes == 2 * kBytes);
   y.sum().backward();
-  CHECK(kept == 1);  // backward of cos and of both exp have run: what is left is for that of sin
+  CHECK(kept == 1);  // backwards of cos and both exp have run; sin's value is left
 }
 
 TEST_CASE("What replays of a graph that is kept start from stays", "[backend][cuts]") {
@@ -105,17 +106,17 @@ TEST_CASE("What replays of a graph that is kept start from stays", "[backend][cu
 TEST_CASE("What a late segment keeps is not made again by the segment that made it",
           "[backend][cuts]") {
   const TensorFn fn = [](const at::Tensor& x) {
-    const at::Tensor skip = x.sin().exp().tan();  // its segment's backward wants it too
-    return skip.atan().asinh() * skip;            // and the last segment
+    const at::Tensor skip = x.sin().exp().tan();  // needed by its segment's backward too
+    return skip.atan().asinh() * skip;            // and read by the last segment
   };
   const Cuts cuts{.positions = {3, 4, 5}};
   check_cut(fn, cuts);
   const at::Tensor y = checkpoint(with_cuts(cuts))(fn)(step_input());
-  CHECK(memory_report().bytes == 3 * kBytes);  // what tan, atan and asinh have made
+  CHECK(memory_report().bytes == 3 * kBytes);  // the results of tan, atan and asinh
   OpCounts counts;
   y.sum().backward();
   CHECK(counts["aten::tan"] == 0);
-  CHECK(counts["aten::exp"] == 1);  // its own backward wants its result
+  CHECK(counts["aten::exp"] == 1);  // exp's own backward needs its result
 }
 
 TEST_CASE("Saved tensors that the function itself frees start from nothing", "[backend][cuts]") {
@@ -138,9 +139,10 @@ TEST_CASE("A listed value that only the segment wants that made it may be kept b
   const TensorFn fn = [](const at::Tensor& x) {
     at::Tensor a = x.sin().clone();  // 0, 1
     a.sigmoid_();                    // 2, which saves its result
-    return a.sin().sin().exp() + a;  // 3 to 6: no replay reads what + reads
+    return a.sin().sin().exp() + a;  // 3 to 6: no replay reads the operand of +
   };
-  // Nothing is kept of 1: sigmoid_ does not run again, for its result is there when + has read it.
+  // Nothing is kept of record 1: sigmoid_ does not run again, since its result is still there when
+  // + has read it.
   check_cut(fn, {.positions = {1, 2, 3, 4, 5},
                  .groups = {{0, 2}, {2, 4}},
                  .keep = Kept{{.record = 2}, {.record = 3}, {.record = 4}}});
@@ -152,13 +154,13 @@ TEST_CASE("A list of values is what crosses cuts, and nothing else", "[backend][
   check_cut(three_pairs, cuts);
   CHECK(tensors_kept(three_pairs, cuts) == 2);
   Cuts more = cuts;
-  more.keep = Kept{{.record = 0}, {.record = 1}, {.record = 3}};  // exp's argument: nobody wants it
+  more.keep = Kept{{.record = 0}, {.record = 1}, {.record = 3}};  // nothing needs exp's argument
   check_cut(three_pairs, more);
   CHECK(tensors_kept(three_pairs, more) == 2);
   more.groups = {{0, 2}};
   check_cut(three_pairs, more);
   CHECK(tensors_kept(three_pairs, more) == 1);
-  // Of a tensor that a segment reads, and no replay of it, nothing is kept.
+  // A tensor that a segment reads, but no replay of it, is not kept.
   const TensorFn adds = [](const at::Tensor& x) {
     const at::Tensor a = x.sin().exp();
     return (a + 1).sin() + a.tan();
@@ -182,7 +184,7 @@ TEST_CASE("A list says which results of an op with several are kept", "[backend]
     y.sum().backward();
     return counts["aten::native_batch_norm"];
   };
-  CHECK(reruns({{.record = 1, .result = 0}}) == 1);  // for its statistics
+  CHECK(reruns({{.record = 1, .result = 0}}) == 1);  // runs again for its statistics
   CHECK(reruns({{1, 0}, {1, 1}, {1, 2}}) == 0);
   CHECK(reruns({{1, 0}, {1, 2}}) == 1);
 }
@@ -202,7 +204,7 @@ TEST_CASE("A list may name what an op has written, before and after", "[backend]
 
 TEST_CASE("A kept tensor may be laid out anew in place", "[backend][cuts]") {
   const TensorFn fn = [](const at::Tensor& x) {
-    at::Tensor y = x.exp().sin();  // 0, 1: nobody has saved what is laid out anew
+    at::Tensor y = x.exp().sin();  // 0, 1: nothing has saved the result that t_() lays out anew
     y.t_();
     at::Tensor z = y.cos();  // 2
     z.squeeze_().unsqueeze_(0);
@@ -222,7 +224,7 @@ TEST_CASE("One segment may have a list", "[backend][cuts]") {
   const at::Tensor y = checkpoint(with_cuts(cuts))(three_pairs)(step_input());
   OpCounts counts;
   y.sum().backward();
-  CHECK(counts["aten::exp"] == 2);  // not the one whose result is kept
+  CHECK(counts["aten::exp"] == 2);  // but not the exp whose result is kept
 }
 
 TEST_CASE("What is listed to be offloaded of a group's is, when it is made", "[backend][cuts]") {
@@ -245,7 +247,7 @@ TEST_CASE("What is listed to be offloaded of a group's is, when it is made", "[b
 TEST_CASE("What is listed to be offloaded is, though it is read late", "[backend][cuts]") {
   const auto store = std::make_shared<CountingStore>();
   const TensorFn fn = [](const at::Tensor& x) {
-    const at::Tensor made = x.exp().sin();  // backward of neither op needs it
+    const at::Tensor made = x.exp().sin();  // the backward of neither op needs this value
     return x.cos().exp().sin().exp().sin().exp() * made;
   };
   CheckpointOptions options = with_cuts({.positions = {2, 4, 6}});
@@ -255,7 +257,7 @@ TEST_CASE("What is listed to be offloaded is, though it is read late", "[backend
   options.offload_store = store;
   check_as_plain(fn, {}, options);
   const at::Tensor y = checkpoint(options)(fn)(step_input());
-  CHECK(store->puts == 2 * 3);  // of two forwards
+  CHECK(store->puts == 2 * 3);  // three in each of two forwards
   CHECK(*store->live == 3);
   CHECK(memory_report().bytes == 0);
 }
@@ -282,7 +284,7 @@ TEST_CASE("A store that has more on its way than was planned for is refused", "[
   const OffloadOptions planned{.min_bytes = 8, .prefetch_bytes = 1000, .max_leaving_bytes = 2000};
   options.offload_store = offload_engine(planned);
   check_same(step(checkpoint(options)(three_pairs)), step(three_pairs));
-  options.offload_store = host_memory_store();  // waits for each copy
+  options.offload_store = host_memory_store();  // the store waits for each copy
   check_same(step(checkpoint(options)(three_pairs)), step(three_pairs));
   OffloadOptions other = planned;
   other.min_bytes = 9;

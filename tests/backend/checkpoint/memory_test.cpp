@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What regions keep, when they let go of it, and how often their functions run.
+// Memory that regions keep, when they release it, and how often their functions run.
 #include <remat/remat.h>
 
 #include "support/catch.h"
@@ -31,7 +31,8 @@ at::Tensor layer_input() {
   return torch::rand({1024}).requires_grad_();
 }
 
-// Equal layers, halved down to single ones: each half is a region inside the region it is half of.
+// Equal layers, divided in halves down to single layers: each half is a region inside the region of
+// the whole.
 class NestedChain {
  public:
   explicit NestedChain(int layers, bool early_stop = true) : runs_(layers) {
@@ -45,7 +46,7 @@ class NestedChain {
   at::Tensor run(int begin, int end, const at::Tensor& x) {
     if (end - begin == 1) {
       ++runs_[begin];
-      return x.sin();  // Keeps its input: one layer output.
+      return x.sin();  // saves its input, which is the output of one layer
     }
     const int middle = (begin + end) / 2;
     return region(middle, end, region(begin, middle, x));
@@ -73,7 +74,7 @@ struct FailingNode : torch::autograd::Function<FailingNode> {
   inline static bool fails = false;
 };
 
-// Notes in backward how much is live.
+// In backward, records the number of live bytes.
 struct Probe : torch::autograd::Function<Probe> {
   static at::Tensor forward(torch::autograd::AutogradContext* /*ctx*/, const at::Tensor& x) {
     return x.clone();
@@ -103,11 +104,12 @@ struct SinCos : torch::autograd::Function<SinCos> {
   }
 };
 
-// A region in a region. Every copy of their functions holds a token, so that live ones can be
+// A region inside a region. Every copy of their functions holds a token, so that live copies can be
 // counted.
 class TwoRegions {
  public:
-  // A scalar, and behind it: 2 regions; outer's inputs a and b, which are the caller's.
+  // Returns a scalar that depends on two regions and on the outer region's inputs a and b, which
+  // the caller owns.
   at::Tensor loss() {
     const auto inner = [token = token_](const at::Tensor& x) { return x.sin().exp(); };
     const auto outer = [inner, replay_fails = replay_fails_](const at::Tensor& x,
@@ -118,7 +120,8 @@ class TwoRegions {
     return checkpoint()(outer)(a, b).sum();
   }
 
-  // Outer's function holds one token in its copy of inner; inner's region holds another one.
+  // The outer function holds one token in its copy of the inner one; the inner region holds
+  // another.
   long live_functions() const { return token_.use_count() - 1; }
 
   void fail_replays(bool fail) { *replay_fails_ = fail; }
@@ -131,13 +134,13 @@ class TwoRegions {
   std::shared_ptr<bool> replay_fails_ = std::make_shared<bool>(false);
 };
 
-// Heap bytes of a call's output with its graph.
+// Returns the heap bytes of a call's output with its graph.
 template <class Fn>
 int64_t graph_heap_bytes(Fn fn) {
   constexpr int64_t kGraphs = 200;
   const at::Tensor x = torch::ones({1}).requires_grad_();
   std::vector<at::Tensor> outputs(kGraphs + 1);
-  outputs[kGraphs] = fn(x);  // First use allocates once for all.
+  outputs[kGraphs] = fn(x);  // The first use allocates memory that stays.
   const int64_t before = heap_bytes();
   for (int64_t i = 0; i < kGraphs; ++i) outputs[i] = fn(x);
   return (heap_bytes() - before) / kGraphs;
@@ -145,8 +148,8 @@ int64_t graph_heap_bytes(Fn fn) {
 
 TEST_CASE("64 nested layers peak at two outputs a level", "[backend][memory]") {
   // log2(64) = 6 levels. On the way to a layer each level keeps the input of the region that is
-  // entered there: 6 outputs. Beside them live, at most, the layer's input and output and the
-  // gradient on either side of it: 4. A level of a replay takes the place of the level that it
+  // entered there: 6 outputs. Beside them, at most, the layer's input and output and the gradient
+  // on either side of it are alive: 4. A level of a replay takes the place of the level that it
   // fills. 6 + 4 = 10 <= c * 6 with c = 2.
   constexpr int64_t kLevels = 6;
   constexpr int64_t kC = 2;
@@ -156,7 +159,7 @@ TEST_CASE("64 nested layers peak at two outputs a level", "[backend][memory]") {
   at::Tensor loss = chain.run(x).sum();
   CHECK(meter.peak_bytes(default_device()) <= kC * kLevels * kLayerBytes);
   CHECK(meter.current_bytes(default_device()) ==
-        kLayerBytes + kScalarBytes);  // The second half's input, and the loss.
+        kLayerBytes + kScalarBytes);  // the second half's input, and the loss
 
   meter.reset_peak();
   loss.backward();
@@ -164,7 +167,7 @@ TEST_CASE("64 nested layers peak at two outputs a level", "[backend][memory]") {
   CHECK(meter.peak_bytes(default_device()) >=
         kLevels * kLayerBytes);  // The meter has seen the replays.
   CHECK(meter.current_bytes(default_device()) ==
-        kLayerBytes + kScalarBytes);  // x.grad, and the loss.
+        kLayerBytes + kScalarBytes);  // x.grad, and the loss
 }
 
 TEST_CASE("64 nested layers have the gradient of 64 plain ones, which keep 63 outputs",
@@ -174,7 +177,7 @@ TEST_CASE("64 nested layers have the gradient of 64 plain ones, which keep 63 ou
   const MemoryMeter meter;
   at::Tensor y = twin;
   for (int i = 0; i < 64; ++i) y = y.sin();
-  CHECK(meter.current_bytes(default_device()) == 64 * kLayerBytes);  // 63 that are saved, and y.
+  CHECK(meter.current_bytes(default_device()) == 64 * kLayerBytes);  // 63 saved tensors, and y
   y.sum().backward();
   NestedChain(64).run(x).sum().backward();
   CHECK(same_bits(x.grad(), twin.grad()));
@@ -183,9 +186,9 @@ TEST_CASE("64 nested layers have the gradient of 64 plain ones, which keep 63 ou
 TEST_CASE(
     "A layer runs once more for itself and once for each region that has it in its first half",
     "[backend][memory]") {
-  // A region of two halves keeps two slots, the halves' inputs. Its replay ends at the second: its
-  // first half has run, its second one not. So layer i runs 1 (forward) + 1 (its own region) + 1
-  // for each of the depth - 1 levels above that at which it is on the left.
+  // A region of two halves keeps two slots, the halves' inputs. Its replay ends at the second slot:
+  // its first half has run, its second half has not. So layer i runs 1 (forward) + 1 (its own
+  // region) + 1 for each of the depth - 1 levels above in which it is in the left half.
   const std::vector<std::vector<int>> expected = {{2, 2}, {3, 2, 3, 2}, {4, 3, 3, 2, 4, 3, 3, 2}};
   for (const int depth : {1, 2, 3}) {
     CAPTURE(depth);
@@ -207,8 +210,8 @@ TEST_CASE("Without early stop a layer runs once more for each level", "[backend]
 TEST_CASE(
     "Regions that wrap one another run the layer twice, and once more for each op behind them",
     "[backend][memory]") {
-  // Wrapping alone: the outer replay ends at the inner region's input, before the layer. With an op
-  // behind the inner region that saves its result, the outer replay needs the layer too: 1 + depth.
+  // With wrapping alone, the outer replay ends at the inner region's input, before the layer. If an
+  // op after the inner region saves its result, the outer replay needs the layer too: 1 + depth.
   const bool op_behind = GENERATE(false, true);
   for (const int depth : {1, 2, 3}) {
     CAPTURE(op_behind, depth);
@@ -255,7 +258,7 @@ TEST_CASE("100 retained backwards are flat", "[backend][memory]") {
   const at::Tensor loss = model.loss();
   loss.backward({}, /*retain_graph=*/true);
   const int64_t bytes = meter.current_bytes(default_device());
-  CHECK(bytes == kScalarBytes + 2 * kLayerBytes);  // The loss, a.grad and b.grad.
+  CHECK(bytes == kScalarBytes + 2 * kLayerBytes);  // the loss, a.grad and b.grad
   for (int i = 0; i < 100; ++i) {
     loss.backward({}, /*retain_graph=*/true);
     REQUIRE(meter.current_bytes(default_device()) == bytes);
@@ -283,7 +286,7 @@ TEST_CASE("A partial gradient that frees half of a graph leaves no replayed valu
   TwoRegions model;
   const MemoryMeter meter;
   at::Tensor loss = model.loss();
-  torch::autograd::grad({loss}, {model.b});  // Frees the product and tanh, not sin and exp.
+  torch::autograd::grad({loss}, {model.b});  // frees the product and tanh, not sin and exp
   CHECK(meter.current_bytes(default_device()) == kScalarBytes);
   CHECK(model.live_functions() == 2);
   CHECK_THROWS_WITH(torch::autograd::grad({loss}, {model.a}),
@@ -331,7 +334,7 @@ TEST_CASE("10,000 steps are flat", "[backend][memory]") {
     if (meter.current_bytes(default_device()) != 2 * kLayerBytes || model.live_functions() != 0)
       FAIL("step " << step);
   }
-  // 9,000 steps that lost one word each would have lost 72 kB.
+  // 9,000 steps that each leaked one word would have leaked 72 kB.
   CHECK(heap_bytes() - heap_after_1000 < 64'000);
 }
 
@@ -339,11 +342,11 @@ TEST_CASE("A graph that is dropped frees all that its regions kept, without a ba
           "[backend][memory]") {
   TwoRegions model;
   const MemoryMeter meter;
-  at::Tensor x = model.a * 2;  // An input that only the graph holds.
+  at::Tensor x = model.a * 2;  // an input that only the graph holds
   const auto token = std::make_shared<int>();
   at::Tensor y = checkpoint()([token](const at::Tensor& t) { return t.sin().exp(); })(x);
   x.reset();
-  CHECK(meter.current_bytes(default_device()) == 2 * kLayerBytes);  // The input and y.
+  CHECK(meter.current_bytes(default_device()) == 2 * kLayerBytes);  // the input and y
   CHECK(token.use_count() == 2);
   y.reset();
   CHECK(meter.current_bytes(default_device()) == 0);
@@ -357,7 +360,7 @@ TEST_CASE("A graph that is dropped frees all that its regions kept, without a ba
 TEST_CASE("Backward frees each replayed value with the node that used it, in a kept graph too",
           "[backend][memory]") {
   // One region: exp, the probe, 4 x sin. When backward reaches the probe, the 4 values of sin have
-  // been used. Live are exp's value, the gradient, and the loss; not the other 4.
+  // been used. Alive are exp's value, the gradient and the loss, but not the other 4.
   const bool keep_graph = GENERATE(false, true);
   const at::Tensor x = layer_input();
   const MemoryMeter meter;
@@ -371,7 +374,7 @@ TEST_CASE("Backward frees each replayed value with the node that used it, in a k
 
 TEST_CASE("A tensor of a replay that the function keeps holds no values of the region",
           "[backend][memory]") {
-  std::vector<at::Tensor> kept;  // as a list of router logits
+  std::vector<at::Tensor> kept;  // stands for a list of router logits
   const auto fn = [&kept](const at::Tensor& t) {
     kept.push_back(t.exp().sin().exp().sin());
     return kept.back().exp();
@@ -380,7 +383,7 @@ TEST_CASE("A tensor of a replay that the function keeps holds no values of the r
   const MemoryMeter meter;
   checkpoint({.name = "router"})(fn)(x).sum().backward();
   REQUIRE(kept.size() == 2);
-  kept.erase(kept.begin());  // the forward's
+  kept.erase(kept.begin());  // the forward's tensor
   // The gradient, and the kept tensor itself.
   CHECK(meter.current_bytes(default_device()) == 2 * kLayerBytes);
   CHECK_THAT(error_text([&] { kept[0].sum().backward(); }),
@@ -389,7 +392,7 @@ TEST_CASE("A tensor of a replay that the function keeps holds no values of the r
                  "forward, got one through a tensor that a function made when it ran again"));
 }
 
-// A context that is not done with what it saves holds it.
+// The context of a function that has not finished saving holds its tensors.
 TEST_CASE("A replay that has all it needs when a custom function saves its results leaves nothing",
           "[backend][memory]") {
   const at::Tensor x = layer_input();
@@ -406,9 +409,9 @@ TEST_CASE("A replay that has all it needs when a custom function saves its resul
 }
 
 TEST_CASE("Backward lets go of each input as soon as its region is done", "[backend][memory]") {
-  // Four regions of one layer each keep 4 inputs; the first is x. Backward replays one at a time:
-  // beside the inputs there are at most a replayed value and two gradients. Had it replayed all of
-  // them first, there would be 3 more.
+  // Four regions of one layer each keep 4 inputs; the first is x. Backward replays one region at a
+  // time: beside the inputs there are at most a replayed value and two gradients. If it replayed
+  // all of them first, there would be 3 more.
   const at::Tensor x = layer_input();
   MemoryMeter meter;
   at::Tensor y = x;
@@ -421,22 +424,23 @@ TEST_CASE("Backward lets go of each input as soon as its region is done", "[back
   CHECK(meter.peak_bytes(default_device()) <= (3 + 1 + 2) * kLayerBytes + kScalarBytes);
 }
 
-// [cpu]: the bytes are those of a Mersenne Twister.
+// [cpu]: counts the bytes of a Mersenne Twister.
 TEST_CASE("A region keeps a generator's state only if it drew from it", "[backend][memory][cpu]") {
 #ifdef __SANITIZE_ADDRESS__
   WARN("malloc's own count is not available under AddressSanitizer");
 #else
-  constexpr int64_t kTwisterBytes = 624 * 4;  // The words of a Mersenne Twister.
+  constexpr int64_t kTwisterBytes = 624 * 4;  // the words of a Mersenne Twister
   const auto quiet = [](const at::Tensor& x) { return x * x; };
-  // More than the 624 numbers after which the words are new: until then regions share a copy.
+  // Draws more than the 624 numbers after which the words change: until then regions share a copy.
   const auto random = [](const at::Tensor& x) { return x * x + at::rand({1000}).sum(); };
-  const remat::CheckpointOptions options{.intercept = false};  // Without what is noted of each op.
+  const remat::CheckpointOptions options{.intercept = false};  // no log of ops
   const int64_t quiet_bytes =
       graph_heap_bytes(checkpoint(options)(quiet)) - graph_heap_bytes(quiet);
   const int64_t random_bytes =
       graph_heap_bytes(checkpoint(options)(random)) - graph_heap_bytes(random);
   CAPTURE(quiet_bytes, random_bytes);
-  // The region itself, its argument, the streams of its forward, and two slots with their places
+  // Memory of the region itself, its argument, the streams of its forward, and two slots with their
+  // places.
   CHECK(quiet_bytes < 3100);
   CHECK(random_bytes >= quiet_bytes + kTwisterBytes);
   CHECK(random_bytes < quiet_bytes + 2 * kTwisterBytes);
@@ -444,7 +448,7 @@ TEST_CASE("A region keeps a generator's state only if it drew from it", "[backen
 }
 
 TEST_CASE("A region without gradients keeps nothing", "[backend][memory]") {
-  const at::Tensor x = torch::rand({1024});  // Does not require grad: nothing is saved.
+  const at::Tensor x = torch::rand({1024});  // does not require grad, so nothing is saved
   const auto token = std::make_shared<int>();
   const MemoryMeter meter;
   const at::Tensor y = checkpoint()([token](const at::Tensor& t) { return t.sin().exp(); })(x * 2);

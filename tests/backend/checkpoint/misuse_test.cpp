@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Errors at the call: options, functions, hooks and user state that cannot be used, or that fail.
+// Errors at the call: options, functions, hooks and user state that are invalid or that fail.
 #include <remat/remat.h>
 
 #include "support/catch.h"
@@ -44,7 +44,7 @@ Tensor give_back(const std::any& kept) {
   return std::any_cast<Tensor>(kept);
 }
 
-// Its calls fail on demand, and are counted.
+// A hook that counts its calls, and fails on demand.
 class TestHook final : public remat::StateHook {
  public:
   std::any snapshot() override {
@@ -143,7 +143,7 @@ TEST_CASE("A buffer hook refuses what is no buffer, with its index", "[backend][
                                "one that requires grad. Pass buffers, not parameters."));
 }
 
-// The error of a backward whose unpack is `unpack`.
+// Returns the error of a backward that unpacks with `unpack`.
 std::string unpack_error(const std::function<Tensor(const std::any&)>& unpack) {
   Tensor loss;
   {
@@ -210,7 +210,7 @@ TEST_CASE("An error of a function in the forward passes through and leaves nothi
   const remat::MemoryMeter meter;
   CHECK_THROWS_WITH(checkpoint(named_outer())(fn)(x), ContainsSubstring("forward failed"));
   CHECK(meter.current_bytes(remat::default_device()) == 0);
-  CHECK(token.use_count() == 2);  // Here and in fn.
+  CHECK(token.use_count() == 2);  // held here and in fn
   CHECK_THAT(error_text([&] { checkpoint(named_outer())(fn)(x); }),
              Catch::Equals("forward failed"));
 }
@@ -233,8 +233,8 @@ TEST_CASE("A state hook that fails in the forward stops the region before its fu
 
 TEST_CASE("A state hook that fails in the replay does not keep the others from being restored",
           "[backend][misuse]") {
-  // A replay: snapshot of both, restore of both to the entry state (restores 1), restore of both to
-  // the present (2).
+  // A replay: snapshot of both hooks, restore of both to the state at entry (restores 1), restore
+  // of both to the present state (2).
   const auto good = std::make_shared<TestHook>();
   const auto bad = std::make_shared<TestHook>();
   remat::CheckpointOptions options = named_outer();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Strides and lazy bits of tensors that come back from hooks and stores.
+// Strides and lazy bits of tensors that hooks and stores give back.
 #include <any>
 #include <memory>
 #include <string>
@@ -12,7 +12,7 @@
 namespace remat {
 namespace {
 
-/// Hands back contiguous copies.
+/// A store that gives back contiguous copies.
 struct ContiguousStore final : OffloadStore {
   struct Place final : Ticket {
     explicit Place(at::Tensor tensor) : tensor_(std::move(tensor)) {}
@@ -26,7 +26,7 @@ struct ContiguousStore final : OffloadStore {
   }
 };
 
-/// Notes how what it saved lies in memory, in the forward and in the backward.
+/// Notes the memory layout of its saved tensor, in the forward and in the backward.
 struct NotesLayout : torch::autograd::Function<NotesLayout> {
   static inline std::vector<std::string> notes;
 
@@ -45,7 +45,7 @@ struct NotesLayout : torch::autograd::Function<NotesLayout> {
   }
 };
 
-// A kernel may sum in another order when strides differ, so gradients would too.
+// Strides may change the order in which a kernel sums, and so the gradients.
 TEST_CASE("What hooks and stores hand back lies in memory as it was",
           "[backend][native_op][offload]") {
   const std::vector<std::pair<std::string, TensorFn>> views{

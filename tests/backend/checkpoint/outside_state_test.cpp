@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// State outside a region that its function reads and writes: as after one forward, with gradients
-// as plain code, or an error; never a wrong gradient in silence.
+// State outside a region that its function reads and writes: as after one forward, with the
+// gradients of plain code, or an error; never a silently wrong gradient.
 #include <remat/remat.h>
 
 #include "support/catch.h"
@@ -51,8 +51,9 @@ Tensor plain_twice(const Stateful& model, const Tensor& x) {
   return model.forward(model.forward(x).sin());
 }
 
-// Outputs, gradients, and the state after forward, backward and backward again; nothing if autograd
-// raises for a saved tensor written since, as it does where state is written twice before backward.
+// Outputs, gradients, and the state after forward, backward and a second backward. Empty if
+// autograd raises for a saved tensor written since, as it does where state is written twice before
+// backward.
 Tensors train(const std::function<Stateful()>& make, const StatefulCall& call) {
   torch::manual_seed(11);
   const Stateful model = make();
@@ -192,7 +193,7 @@ TEST_CASE("Writes through views, foreach ops, out= and data() are done once",
 }
 
 TEST_CASE("A memory that gradients flow through is as plain", "[backend][outside]") {
-  // The write makes the buffer a part of the graph.
+  // The write makes the buffer part of the graph.
   const auto run = [](bool checkpointed) {
     torch::manual_seed(5);
     const Tensor x = torch::randn({4, 4}).requires_grad_();
@@ -209,7 +210,7 @@ TEST_CASE("A memory that gradients flow through is as plain", "[backend][outside
   check_same_tensors(run(false), run(true));
 }
 
-// What is only read, and never saved: plain code needs no old value, a replay does.
+// A tensor that is only read and never saved: plain code needs no old value, but a replay does.
 TEST_CASE("A tensor that is only read, written before backward, raises with region, op and tensor",
           "[backend][outside]") {
   const std::vector<std::function<void(Tensor&)>> writes = {
@@ -260,7 +261,8 @@ TEST_CASE("Rebinding by cat raises and says why", "[backend][outside]") {
   CHECK_THAT(error_text([&] { y.sum().backward(); }),
              ContainsSubstring("[replay] region 'cat', slot 0, op 0: expected aten::cat(") &&
                  ContainsSubstring("A shape differs: a cache that has grown"));
-  *cache = Tensor();  // It holds the graph, and the graph the function that holds it.
+  *cache = Tensor();  // Breaks a cycle: the cache holds the graph, and the graph the function,
+                      // which holds the cache.
 }
 
 TEST_CASE("Rebinding that keeps the shape raises too, whether the old tensor lives or not",
@@ -276,12 +278,12 @@ TEST_CASE("Rebinding that keeps the shape raises too, whether the old tensor liv
     CHECK_THAT(
         error_text([&] { y.sum().backward(); }),
         ContainsSubstring("[replay] region 'rnn', slot 0, op 0: expected aten::add.Tensor("));
-    *hidden = Tensor();  // As above.
+    *hidden = Tensor();  // Breaks a cycle, as above.
   }
 }
 
 TEST_CASE("Tensors that the function makes are no state", "[backend][outside]") {
-  // Factories of every kind, memory of the user's, and constants: made again by the replay.
+  // Factories of every kind, memory of the user and constants: the replay makes them again.
   const auto fn = [](const Tensor& x) {
     std::vector<float> values(16, 0.5F);
     Tensor y = x + torch::from_blob(values.data(), {4, 4}).to(x.device());

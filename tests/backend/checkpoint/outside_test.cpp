@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Tensors from outside a region that somebody writes: as plain autograd, or an error, never a wrong
-// gradient in silence.
+// Outside tensors that are written after a region has read them: as plain autograd, or an error;
+// never a silently wrong gradient.
 #include <remat/remat.h>
 
 #include "support/catch.h"
@@ -33,7 +33,7 @@ remat::CheckpointOptions named_block() {
   return options;
 }
 
-// What one run came to: an error, or an output and gradients.
+// Outcome of a run: an error, or an output and gradients.
 struct Outcome {
   std::string error;
   Tensor y;
@@ -41,8 +41,8 @@ struct Outcome {
   Tensor w_grad;
 };
 
-// Runs `step` on operands that are equal in each call; it returns the output and leaves gradients
-// in x and w.
+// Runs `step` on operands with the same values in each call; it returns the output and leaves
+// gradients in x and w.
 Outcome attempt(bool w_requires_grad,
                 const std::function<Tensor(const Tensor& x, Tensor& w)>& step) {
   torch::manual_seed(3);
@@ -73,7 +73,7 @@ void check_in_place_error(const std::string& error, const std::string& where) {
                         ContainsSubstring("; expected version "));
 }
 
-// How autograd comes to save the outside tensor.
+// A way in which autograd saves the outside tensor.
 struct Saver {
   const char* name;
   std::function<Tensor(const Tensor& x, const Tensor& w)> run;
@@ -93,7 +93,7 @@ const std::vector<Saver> kSavers = {
      /*has_region=*/true},
 };
 
-// How it is written.
+// A way to write the tensor.
 struct Writer {
   const char* name;
   std::function<void(Tensor& w)> run;
@@ -116,7 +116,7 @@ void write(const Writer& writer, Tensor& w) {
   writer.run(w);
 }
 
-// Calls `check(saver, writer, w_requires_grad)` for all of them.
+// Calls `check(saver, writer, w_requires_grad)` for all combinations.
 template <class Check>
 void for_all(const Check& check) {
   for (const Saver& saver : kSavers) {
@@ -131,7 +131,7 @@ void for_all(const Check& check) {
 
 using Region = std::function<Tensor(const Tensor& x, Tensor& w)>;
 
-// `region` as it is, or checkpointed with w captured.
+// Calls `region` plainly, or checkpointed with w captured.
 Tensor call(bool checkpointed, const Region& region, const Tensor& x, Tensor& w) {
   if (!checkpointed) return region(x, w);
   return checkpoint(named_block())([region, w](const Tensor& t) {
@@ -198,7 +198,7 @@ TEST_CASE("A write of a tensor without elements changes nothing", "[backend][out
     return [checkpointed](const Tensor& x, Tensor&) {
       const Tensor none = at::zeros({0, 4});
       const auto fn = [none](const Tensor& in) {
-        none.add_(1);  // in the replay once more: there is nothing to keep a copy of
+        none.add_(1);  // runs in the replay once more: there are no bytes to keep a copy of
         return in.sin() * at::cat({none, none}).sum() + (none * in[0]).sum();
       };
       const Tensor y = checkpointed ? checkpoint(named_block())(fn)(x) : fn(x);
@@ -228,7 +228,7 @@ TEST_CASE("A step between two backwards of a kept graph raises as plain does",
     const Outcome ours = step(true, true);
     CHECK_THAT(plain.error, ContainsSubstring(kInPlaceError));
     check_in_place_error(ours.error, "slot ");
-    CHECK(same_bits(plain.x_grad, ours.x_grad));  // Of the first backward.
+    CHECK(same_bits(plain.x_grad, ours.x_grad));  // as after the first backward
     CHECK(same_bits(plain.w_grad, ours.w_grad));
   }
 }
@@ -236,8 +236,8 @@ TEST_CASE("A step between two backwards of a kept graph raises as plain does",
 // [cpu]: bytes of a device's memory are not compared.
 TEST_CASE("A step of SGD, which writes through data(), raises or is as plain",
           "[backend][outside][cpu]") {
-  // No version counts it, so plain is silent: it takes the new weight where the weight itself was
-  // saved, and the old one where a saved tensor was computed from it.
+  // No version counts this write, so plain code does not raise: it uses the new weight where the
+  // weight itself was saved, and the old one where a saved tensor was computed from it.
   for (const Saver& saver : kSavers) {
     CAPTURE(saver.name);
     if (saver.has_region) continue;
@@ -280,7 +280,8 @@ TEST_CASE("A step after the last backward is no concern of the graph", "[backend
 
 TEST_CASE("A tensor argument written between forward and backward raises with its position",
           "[backend][outside]") {
-  // Even where plain saves nothing of it (x + w): the replay would start from another value.
+  // It raises even if plain code saves nothing of the tensor (x + w), since the replay would start
+  // from another value.
   for (const bool saved : {false, true}) {
     CAPTURE(saved);
     const Outcome ours = attempt(true, [&](const Tensor& x, Tensor& w) {
@@ -298,7 +299,8 @@ TEST_CASE("A tensor argument written between forward and backward raises with it
 
 TEST_CASE("An argument that is no leaf raises like a leaf, also where no op is seen",
           "[backend][outside]") {
-  // Nothing is saved of it: the replay would start from another value in silence.
+  // Nothing of it is saved, so without the check the replay would silently start from another
+  // value.
   const bool intercept = GENERATE(true, false);
   CAPTURE(intercept);
   const Outcome ours = attempt(true, [&](const Tensor& x, Tensor& w) {
@@ -455,7 +457,7 @@ TEST_CASE("A tensor lent by std::ref may be neither written nor assigned to",
                      "assign to it before backward."));
 }
 
-/// Frees a weight and gathers it again, in no op, as a sharded module does.
+/// Frees a weight and gathers it again outside any op, as a sharded module does.
 class Shard final : public remat::MemoryGatherer {
  public:
   explicit Shard(const Tensor& weight)
@@ -480,7 +482,7 @@ class Shard final : public remat::MemoryGatherer {
   Tensor bytes_;
 };
 
-// [cpu]: the weight's memory is resized as the CPU's.
+// [cpu]: resizes the weight's memory as memory of the CPU.
 TEST_CASE("A weight that is gathered may be freed in a region, and is gathered for its replay",
           "[backend][outside][cpu]") {
   const auto step = [](bool noted, const auto& wrap) {
@@ -489,13 +491,13 @@ TEST_CASE("A weight that is gathered may be freed in a region, and is gathered f
       if (noted) remat::note_gathered(w, at::zeros({1}), shard);
       const Tensor y = wrap([&w, shard, noted](const Tensor& a) {
         Tensor result = a.mm(w.t()).sin().exp();
-        if (!remat::is_recomputing()) shard->free();  // as FSDP's hooks
+        if (!remat::is_recomputing()) shard->free();  // as FSDP's hooks do
         return result;
       })(x);
       if (noted) CHECK(w.storage().nbytes() == 0);
       if (!noted) shard->gather();
       y.sum().backward();
-      CHECK(shard->gathered == 1);  // before the backward, or by the replay
+      CHECK(shard->gathered == 1);  // gathered before the backward, or by the replay
       return y;
     });
   };

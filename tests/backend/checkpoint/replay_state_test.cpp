@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a replay finds as its forward found it: random streams, dtypes, flags, autocast, the user's
-// state.
+// State that a replay must find as its forward found it: random streams, dtypes, flags, autocast,
+// the user's state.
 #include <remat/remat.h>
 #include <remat/tape/generator_state.h>
 #include <remat/tape/scope.h>
@@ -39,8 +39,8 @@ Tensor dropout(const Tensor& x) {
   return torch::dropout(x.sin(), 0.5, true).exp();
 }
 
-/// Checks that a step of `fn` in a region, with draws before and after its backward, is bitwise a
-/// plain one.
+/// Checks that a step of `fn` in a region, with random draws before and after its backward, is
+/// bitwise equal to a plain step.
 void check_numbers(const std::function<Tensor(const Tensor&)>& fn) {
   const auto step = [&](bool checkpointed) {
     torch::manual_seed(1);
@@ -196,7 +196,7 @@ TEST_CASE("Buffers are as after one forward, and a replay reads them as the forw
   for (size_t i = 0; i < plain.size(); ++i) CHECK(same_bits(plain[i], ours[i]));
 }
 
-// Notes whether any of its calls saw a region.
+// Records whether a region was open in any of its calls.
 class WatchingHook final : public remat::StateHook {
  public:
   std::any snapshot() override {
@@ -235,9 +235,10 @@ TEST_CASE("User hooks run outside every region, in forward and replay", "[backen
     return checkpoint(options)(inner)(h).tanh();
   };
   checkpoint(options)(outer)(small_leaf()).sum().backward();
-  // Forward: 2 snapshots at entries and one after the call, what cos saves and the result packed:
-  // 5. Outer's replay: snapshot, restore, the result unpacked, restore after the call, the inner
-  // forward's snapshot, restore: 6. Inner's replay: 3. Unpacked for cos: 1.
+  // Forward: 2 snapshots at entry, one after the call, and packs of cos's saved tensor and of the
+  // result: 5. Replay of the outer region: snapshot, restore, unpack of the result, restore after
+  // the call, snapshot of the inner forward, restore: 6. Replay of the inner region: 3. Unpack for
+  // cos: 1.
   CHECK(hook->calls == 5 + 6 + 3 + 1);
   CHECK_FALSE(hook->saw_region);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Steps of every kind, among them failing and abandoned ones, leave nothing behind: no byte, no
-// region, no function, no file, no thread.
+// Steps of every kind, some failing or abandoned, leave nothing behind: no byte, no region, no
+// function, no file, no thread.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -58,7 +58,7 @@ class Steps {
     w_.mutable_grad().reset();
   }
 
-  /// Copies of the region's function that live somewhere.
+  /// Returns the number of live copies of the region's function.
   long live_functions() const { return token_.use_count() - 1; }
 
  private:
@@ -116,7 +116,7 @@ class Steps {
 TEST_CASE("Steps of every kind are flat", "[backend][memory][soak]") {
   const int64_t steps = remat::soak_steps_per_part();
   Steps model;
-  for (int64_t i = 0; i < 200; ++i) model.run(i);  // First uses allocate once for all.
+  for (int64_t i = 0; i < 200; ++i) model.run(i);  // First uses allocate memory that stays.
   const remat::MemoryMeter meter;
   const int64_t files = remat::entries("/proc/self/fd");
   const int64_t threads = remat::entries("/proc/self/task");
@@ -132,7 +132,7 @@ TEST_CASE("Steps of every kind are flat", "[backend][memory][soak]") {
     }
     least_growth = std::min(least_growth, heap_bytes() - before);
   }
-  // The C library moves what it has; a leak of one byte a step shows in each part.
+  // The C library moves its memory around; a leak of one byte per step would show in each part.
   CHECK(least_growth < steps);
   CHECK(remat::live_regions().empty());
   CHECK(remat::entries("/proc/self/fd") == files);

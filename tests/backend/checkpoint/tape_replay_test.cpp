@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Replay from a tape: bitwise, with the function called once, and what it refuses.
+// Replay from a tape: bitwise equal, with one call of the function; and what it refuses.
 #include <torch/torch.h>
 
 #include <array>
@@ -26,7 +26,7 @@ CheckpointOptions on_tape() {
   return {.name = "r", .replay = ReplayEngine::kTape};
 }
 
-/// Checks that a step from a tape is bitwise the plain one, and that fn ran once.
+/// Checks that a step from a tape is bitwise equal to a plain step, and that fn ran once.
 void check_tape(const TensorFn& fn, const Tensors& weights = {},
                 CheckpointOptions options = on_tape()) {
   int runs = 0;
@@ -117,7 +117,7 @@ TEST_CASE("A tape is compared by hashes until a replay of its ops was right", "[
   const auto exp = [](const at::Tensor& x) { return x.exp().sin(); };
   CHECK(has_hashes(sin));
   CHECK_FALSE(has_hashes(sin));
-  CHECK(has_hashes(exp));  // other ops
+  CHECK(has_hashes(exp));  // this function has other ops
   CHECK_FALSE(has_hashes(exp));
   CHECK_FALSE(has_hashes(sin));
 }
@@ -225,7 +225,7 @@ TEST_CASE("Tapes nest, in regions of either kind", "[backend][tape]") {
 }
 
 TEST_CASE("Regions with kAuto get tapes where the region around has one", "[backend][tape]") {
-  // Of the three regions inside, the last begins when the one around has given up.
+  // The last of the three inner regions begins after the outer region has given up its tape.
   const auto fn = [](const CheckpointOptions& inner, bool resizes, size_t* tapes) -> TensorFn {
     return [=](const at::Tensor& x) {
       const auto region = [&](const at::Tensor& t) {
@@ -327,7 +327,7 @@ TEST_CASE("What a tape cannot replay raises in the forward, or falls back", "[ba
     const char* name;
     TensorFn fn;
     const char* text;
-    bool is_of_cpu = false;  ///< The host writes the memory, or the CUDA stand-in has no kernel.
+    bool is_of_cpu = false;  ///< the host writes the memory, or the CUDA stand-in has no kernel
   };
   const std::vector<Case> cases = {
       {"sparse", [](const at::Tensor& x) { return x.sin().to_sparse().to_dense().exp(); },
@@ -395,7 +395,7 @@ TEST_CASE("A tape holds memory of which the first op writes parts", "[backend][t
     std::fill_n(factors.mutable_data_ptr<float>(), 2000, 0.5F);
     factors.index_fill_(0, torch::arange(3, 1000), 2);
     const at::Tensor order = torch::randperm(2000);
-    at::Tensor inverse = torch::empty_like(order);  // as experts that are sorted do
+    at::Tensor inverse = torch::empty_like(order);  // as sorting by expert does
     inverse.index_put_({order}, torch::arange(2000));
     const at::Tensor wide = x.sin().flatten().repeat({63}).narrow(0, 0, 2000);
     return (wide * factors).index({order}).exp().index({inverse}).sum().expand({4, 8}) * x;
@@ -416,7 +416,7 @@ TEST_CASE("A tape holds bytes that the host wrote and the first op writes in pla
     at::Tensor factors = torch::empty({8});  // as Python's torch.tensor makes it
     for (int64_t i = 0; i < 8; ++i) factors.mutable_data_ptr<float>()[i] = static_cast<float>(i);
     factors.mul_(2);
-    const at::Tensor noise = torch::empty({64, 64}).normal_();  // has no value worth holding
+    const at::Tensor noise = torch::empty({64, 64}).normal_();  // no value before normal_()
     return (x.sin() * factors).exp() + noise.sum();
   };
   for (int trusted = 0; trusted < 2; ++trusted) {
@@ -551,7 +551,7 @@ TEST_CASE("Inference tensors are arguments of a tape", "[backend][tape]") {
              step([&](const at::Tensor& x) { return fn(x, factor); }));
 }
 
-// Note [Results that are arguments] in tape_run.cpp: freed memory was used.
+// Regression: freed memory was used. See Note [Results that are arguments] in tape_run.cpp.
 TEST_CASE("Ops that write several outside tensors come from a tape", "[backend][tape]") {
   const at::Tensor lu = torch::linspace(-1, 1, 75).view({3, 5, 5});
   const at::Tensor pivots = torch::ones({3, 5}, at::kInt);

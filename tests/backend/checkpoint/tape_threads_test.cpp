@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Regions with tapes on many threads: graphs of their own, and one graph for all.
+// Regions with tapes on many threads: one graph for each, and one graph for all.
 #include <torch/torch.h>
 
 #include <atomic>
@@ -36,14 +36,14 @@ at::Tensor block(const at::Tensor& x) {
   return torch::gelu(torch::dropout(y, 0, true)) + x.exp();
 }
 
-/// The region of all of them has one name, so that they share what is known of its tapes.
+/// All threads use the same name for the region, so that they share what is known of its tapes.
 at::Tensor region(const BlockFn& fn, const at::Tensor& x, ReplayEngine inner) {
   const auto half = checkpoint({.name = "half", .replay = inner})(fn);
   return checkpoint({.name = "threads", .replay = ReplayEngine::kTape})(
       [&](const at::Tensor& y) { return half(y.tanh()).cos(); })(x);
 }
 
-/// The number of threads' results that are not `expected`.
+/// Returns how many threads get a result other than `expected`.
 int count_wrong(const at::Tensor& expected, const std::function<at::Tensor()>& gradient) {
   std::atomic<int> wrong = 0;
   std::vector<std::thread> threads;

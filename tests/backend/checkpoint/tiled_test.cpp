@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Functions that run slice by slice.
+// Functions that run slice by slice: tiled().
 #include <torch/torch.h>
 
 #include <functional>
@@ -42,7 +42,7 @@ HeadAndBatch head_and_batch() {
   return {head, hidden, torch::randint(0, 512, {64}), {hidden, head.weight}};
 }
 
-/// Loss and gradients of `make_loss`, and the peak of both.
+/// Returns loss and gradients of `make_loss`, and the peak of the step.
 std::pair<std::vector<Tensor>, int64_t> step(const std::function<Tensor()>& make_loss,
                                              const std::vector<Tensor>& leaves) {
   for (const Tensor& leaf : leaves) leaf.mutable_grad() = Tensor();
@@ -103,7 +103,7 @@ TEST_CASE("A function with state, few elements, none, and no gradients", "[tiled
   for (const int64_t n : {0, 1, 9}) {
     const Tensor x = torch::randn({n, 3});
     const torch::NoGradGuard no_grad;
-    CHECK(torch::allclose(f(x), layer(x)));  // Matrix products of other shapes round otherwise.
+    CHECK(torch::allclose(f(x), layer(x)));  // Matrix products of other shapes round differently.
   }
 }
 

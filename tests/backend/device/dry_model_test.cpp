@@ -19,7 +19,7 @@ using at::Tensor;
 
 using Forward = std::function<Tensor(const Tensor&)>;
 
-/// Bytes that were resident at most since the process began.
+/// Returns the peak of resident bytes since the process began.
 int64_t peak_resident_bytes() {
   std::ifstream status("/proc/self/status");
   std::string word;
@@ -32,7 +32,8 @@ int64_t peak_resident_bytes() {
   return -1;
 }
 
-/// Forward and backward on the CPU, then on remat_meta: outputs and gradients have equal shapes.
+/// Runs forward and backward on the CPU, then on remat_meta, and checks that outputs and gradients
+/// have equal shapes.
 template <class Module>
 void check_same_shapes(Module module, const Forward& forward, const Tensor& input) {
   Tensor real_input = input.clone();
@@ -148,7 +149,7 @@ TEST_CASE("Double backward and retained graphs run dry", "[device]") {
 }
 
 TEST_CASE("A GPT-2 of ten billion parameters takes no memory", "[device]") {
-  // 50 blocks of 12 * 4096^2 weights are 10.07e9, and 40 GB in float32. LibTorch itself is
+  // 50 blocks of 12 * 4096^2 weights have 10.07e9 weights, 40 GB in float32. LibTorch itself is
   // resident with some hundred MB.
   const GptSizes sizes{.width = 4096, .heads = 32, .layers = 50};
   auto net = std::make_shared<Gpt>(sizes, dry_options());

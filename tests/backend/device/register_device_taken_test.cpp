@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A process where PrivateUse1 is somebody else's.
+// register_device() in a process where another backend owns PrivateUse1.
 #include <remat/backend/register_device.h>
 
 #include "support/catch.h"

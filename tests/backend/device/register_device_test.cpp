@@ -37,7 +37,7 @@ Tensor cpu_step() {
   return torch::cat(all);
 }
 
-// A step before the device is there, for comparison, and so that autograd's engine has already
+// A step before the device is registered: for comparison, and so that autograd's engine has already
 // counted its devices when the first dry backward runs.
 const Tensor kStepBefore = cpu_step();
 

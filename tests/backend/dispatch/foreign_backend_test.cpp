@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A process in which PrivateUse1 belongs to somebody else.
+// Regions in a process where another backend owns PrivateUse1.
 #include <remat/remat.h>
 
 #include "support/catch.h"
@@ -19,7 +19,7 @@ namespace {
 using remat::checkpoint;
 using Tensor = at::Tensor;
 
-// What LibTorch asks of a backend that has the name, in every backward.
+// The hooks that LibTorch asks of the backend that has the name, in every backward.
 struct ForeignHooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return false; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Ops that a policy makes SAVE calls: run once, bitwise, and kept like the same named calls.
+// Ops that a policy turns into SAVE calls: run once, bitwise equal, and kept like the same named
+// calls.
 #include <torch/torch.h>
 
 #include <string>
@@ -19,7 +20,7 @@ namespace {
 
 int runs = 0;
 
-/// exp(x), counted. An op with a derivative, as libraries define them.
+/// exp(x), whose runs are counted. An op with a derivative, as libraries define them.
 struct CountedExp : torch::autograd::Function<CountedExp> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
     const at::AutoDispatchBelowADInplaceOrView below;
@@ -41,7 +42,7 @@ at::Tensor counted_exp_kernel(const at::Tensor& x) {
   return x.exp();
 }
 
-/// Of other ops, none of its own.
+/// An op that is composed of other ops.
 at::Tensor counted_twice(const at::Tensor& x);
 
 TORCH_LIBRARY(remat_policy_test, library) {
@@ -267,7 +268,7 @@ TEST_CASE("Rules that match nothing are told", "[backend][policy]") {
   const auto other = make_policy(save_matmuls().op("aten::addmm", Policy::kSave));
   const at::Tensor z = checkpoint({.name = "other", .policy = other})(sin_of)(step_input());
   const at::Tensor y = checkpoint({.name = "r", .policy = policy})(sin_of)(step_input());
-  CHECK(memory_report().unmatched_rules.size() == 1);  // once, and none of presets
+  CHECK(memory_report().unmatched_rules.size() == 1);  // once, and no rules of presets
   CHECK_THAT(memory_report().str(),
              ContainsSubstring("matched no op or call so far: op 'aten::addmm' -> SAVE (code)"));
 }

@@ -126,7 +126,7 @@ TEST_CASE("A SAVE call that threw in the forward only is an error",
     const at::Tensor h = x.sin();
     try {
       save("a", fails)(h);
-    } catch (const std::exception&) {  // the error of the replay too
+    } catch (const std::exception&) {  // catches the error of the replay too
     }
     return h.exp();
   };

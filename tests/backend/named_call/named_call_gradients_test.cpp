@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Gradients through named calls: writes in place, gradients that are off, tied weights, several
+// Gradients through named calls: in-place writes, disabled gradients, tied weights, several
 // backwards.
 #include <array>
 #include <string>
@@ -190,21 +190,21 @@ TEST_CASE("A weight that is used in several ways has the gradient of plain",
   for (const Policy first : kPolicies) {
     for (const Policy second : kPolicies) {
       INFO(policy_name(first) << ", " << policy_name(second));
-      check_as_plain(  // closed over, and its transpose
+      check_as_plain(  // the weight is closed over, and so is its transpose
           [&](const at::Tensor& x) {
             const auto there = [&](const at::Tensor& t) { return t.matmul(w).tanh(); };
             const auto back = [&](const at::Tensor& t) { return t.matmul(w.t()); };
             return native_op(back, "b", second)(native_op(there, "a", first)(x.sin())).exp();
           },
           {w});
-      check_as_plain(  // as arguments, one a bare view; used bare and outside too
+      check_as_plain(  // as arguments, one of them a bare view; used bare and outside too
           [&](const at::Tensor& x) {
             const at::Tensor h = native_op(times, "a", first)(x.sin(), w);
             const at::Tensor y = native_op(times, "b", second)(h.tanh(), w.t());
             return (y.matmul(w) * w.sum()).tanh();
           },
           {w});
-      check_as_plain(  // the same tensor twice, and its square
+      check_as_plain(  // one tensor twice, and its square
           [&](const at::Tensor& x) {
             const auto both = [](const at::Tensor& t, const at::Tensor& a, const at::Tensor& b) {
               return t.matmul(a).matmul(b) + t.matmul(a * b);
@@ -233,7 +233,7 @@ TEST_CASE("A kept graph gives the same gradients again", "[backend][native_op][t
   const at::Tensor w = (torch::arange(64, at::kFloat) / 64).view({8, 8}).requires_grad_();
   const auto fn = [&](const at::Tensor& x) {
     const auto project = [&](const at::Tensor& t) { return t.narrow(0, 0, 4).matmul(w).exp(); };
-    const at::Tensor h = save("a", project)(x.sin());  // an own output, a view of an argument
+    const at::Tensor h = save("a", project)(x.sin());  // a new output and a view
     return recompute("b", exp_of)(save("c", sin_of)(h.tanh())) * h;
   };
   const Tensors expected = step(fn, {w});

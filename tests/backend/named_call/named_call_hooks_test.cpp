@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What regions give to saved-tensor hooks and stores where they have named calls.
+// Tensors that regions with named calls give to saved-tensor hooks and stores.
 #include <algorithm>
 #include <any>
 #include <array>
@@ -31,7 +31,7 @@ const char* kind_name(SavedTensorKind kind) {
   return "?";
 }
 
-/// Hooks that keep copies and write down what they are given.
+/// Hooks that keep copies and record the tensors that they are given.
 struct LoggingHooks {
   struct Packed {
     std::string text;
@@ -64,7 +64,7 @@ struct LoggingHooks {
   Tensors given;
 };
 
-/// A store that counts.
+/// A store that counts puts and gets.
 struct CountingStore final : OffloadStore {
   struct Place final : Ticket {
     Place(CountingStore& store, at::Tensor tensor) : store_(store), tensor_(std::move(tensor)) {
@@ -88,7 +88,7 @@ struct CountingStore final : OffloadStore {
     return std::make_shared<Place>(*this, tensor.clone());
   }
 
-  std::vector<std::vector<int64_t>> sizes;  // of what was put
+  std::vector<std::vector<int64_t>> sizes;  // sizes of the tensors that were put
   int puts = 0;
   int gets = 0;
   int held = 0;
@@ -110,7 +110,7 @@ struct Project : torch::autograd::Function<Project> {
   }
 };
 
-/// The same by the protocol of handles.
+/// Project, written with RematHandle.
 struct HandleProject : torch::autograd::Function<HandleProject> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x,
                             const at::Tensor& w) {
@@ -125,7 +125,7 @@ struct HandleProject : torch::autograd::Function<HandleProject> {
   }
 };
 
-/// Of its saved tensors the first is an argument that the replay makes, the second is its own.
+/// Its first saved tensor is an argument that the replay makes, its second a value of its own.
 at::Tensor sin_cos(const at::Tensor& t) {
   return t.sin().cos();
 }
@@ -142,7 +142,8 @@ TEST_CASE("Hooks get the arguments and what SAVE calls keep, each once, with wha
   };
   const at::Tensor x = step_input();
   const at::Tensor y = checkpoint({.name = "r", .saved_tensors_hooks = log.hooks()})(fn)(x);
-  // Neither what bare ops and RECOMPUTE calls save, nor a's argument, which the replay makes.
+  // Saved tensors of bare ops and RECOMPUTE calls are not packed, nor is the argument of a, which
+  // the replay makes.
   CHECK(log.packed == Log{"input", "backward of a", "output of a"});
   CHECK(log.regions == Log{"r", "r", "r"});
   CHECK(log.given[0].is_alias_of(x));
@@ -150,7 +151,7 @@ TEST_CASE("Hooks get the arguments and what SAVE calls keep, each once, with wha
   CHECK(log.unpacked.empty());
   y.sum().backward();
   CHECK(log.packed.size() == 3);
-  // A leaf that somebody still has is taken as it is.
+  // A leaf that is still alive is used directly.
   CHECK(log.unpacked == Log{"output of a", "backward of a"});
 }
 
@@ -205,7 +206,7 @@ TEST_CASE("Results of SAVE calls are unpacked first, in order, then what nodes w
     }
   }
   CHECK(outputs == Log{"output of a", "output of b"});
-  // b saved a's result, too; nodes run from the end.
+  // b also saved the result of a; nodes run from the end.
   CHECK(backward == Log{"backward of b", "backward of b", "backward of a"});
 }
 
@@ -278,7 +279,7 @@ TEST_CASE("A guard inside a SAVE call gets what the call saves under it",
   const at::Tensor y =
       checkpoint()([&](const at::Tensor& x) { return save("a", call)(x.cos()); })(step_input());
   CHECK(around.packed == Log{"input"});
-  CHECK(inside.packed == Log{"backward of a"});  // sin's result; its argument is made again
+  CHECK(inside.packed == Log{"backward of a"});  // the result of sin; its argument is recomputed
   y.sum().backward();
   CHECK(inside.packed.size() == 1);
   CHECK(inside.unpacked.size() == 1);
@@ -395,7 +396,7 @@ TEST_CASE("What a tensor is can be asked in pack only", "[backend][native_op][ho
     const SavedTensorsHooksGuard guard(log.hooks());
     step_input().sin();
   }
-  CHECK(log.packed == Log{"backward"});  // outside of regions
+  CHECK(log.packed == Log{"backward"});  // packed outside regions
 }
 
 TEST_CASE("A context is that of the place where a tensor is made", "[backend][native_op][hooks]") {
@@ -410,7 +411,7 @@ TEST_CASE("A context is that of the place where a tensor is made", "[backend][na
     place = 2;
     const at::Tensor b = save("b", sin_cos)(h);
     place = 3;
-    return (a + b).exp();  // reads both: they are packed here
+    return (a + b).exp();  // reads both, so they are packed here
   };
   const at::Tensor y = checkpoint({.saved_tensors_hooks = hooks})(fn)(step_input());
   CHECK(log.packed == Log{"input at 0", "backward of a at 1", "backward of b at 2",
@@ -460,7 +461,8 @@ TEST_CASE("A store gets what OFFLOAD calls make, and gives it back once per back
   const CheckpointOptions options{.offload_store = store};
   SECTION("the tensors") {
     const at::Tensor loss = checkpoint(options)(fn)(step_input()).sum();
-    // exp's result, for its node and for the bare cos; neither the weight nor x.sin(), nor b.
+    // The result of exp is put for its node and for the bare cos; the weight, x.sin() and b are not
+    // put.
     CHECK(store->puts == 2);
     CHECK(store->gets == 0);
     loss.backward({}, /*retain_graph=*/true);
@@ -487,7 +489,8 @@ TEST_CASE("A store gets what OFFLOAD calls make, and gives it back once per back
     both.saved_tensors_hooks = log.hooks();
     checkpoint(both)(fn)(step_input());
     CHECK(store->puts == 2);
-    CHECK(log.packed == Log{"input", "backward of a", "backward of b", "output of b"});  // w
+    CHECK(log.packed ==
+          Log{"input", "backward of a", "backward of b", "output of b"});  // the input is w
   }
 }
 
@@ -514,7 +517,7 @@ TEST_CASE("A store gets nothing that a backward inside a call saves",
     return native_op(gradient, "a", Policy::kOffload)(x.sin()).exp();
   };
   checkpoint({.offload_store = store})(fn)(step_input());
-  // exp's result in the call and the call's own, which the bare exp reads.
+  // The result of exp in the call, and the call's own result, which the bare exp reads.
   CHECK(store->sizes == std::vector<std::vector<int64_t>>{{4, 8}, {4, 8}});
   check_as_plain(fn, {w}, {.offload_store = store});
 }
@@ -525,8 +528,8 @@ TEST_CASE("A store gets no weight that is saved by way of a handle",
   const at::Tensor w = torch::ones({8, 8}).requires_grad_();
   const auto fn = [&](const at::Tensor& x) { return HandleProject::apply(x.sin(), w).exp(); };
   const at::Tensor y = checkpoint({.offload_store = store})(fn)(step_input());
-  // x, since a handle has no arguments that a replay could fill it from, and the result, which exp
-  // reads.
+  // x is put, since a handle has no arguments from which a replay could fill it, and the result,
+  // which exp reads.
   CHECK(store->sizes == std::vector<std::vector<int64_t>>{{4, 8}, {4, 8}});
   check_as_plain(fn, {w}, {.offload_store = store});
 }

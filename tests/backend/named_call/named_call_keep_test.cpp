@@ -37,13 +37,13 @@ size_t implicit_bytes(const TensorFn& fn, const CheckpointOptions& options = {.n
   return memory_report().implicit_bytes;
 }
 
-/// What the region of `fn` keeps, but for its argument, which is a leaf.
+/// Returns the bytes that the region of `fn` keeps, except its argument, which is a leaf.
 size_t kept_bytes(const TensorFn& fn) {
   const at::Tensor y = checkpoint({.name = "r"})(fn)(step_input());
   return memory_report().bytes;
 }
 
-constexpr size_t kBytes = 4 * 32;  // of step_input()
+constexpr size_t kBytes = 4 * 32;  // bytes of step_input()
 
 }  // namespace
 
@@ -95,7 +95,7 @@ TEST_CASE("implicit_keep = kWarnOnce warns once in a process, and keeps",
 // [cpu]: the host cannot read a device's memory.
 TEST_CASE("What recompute_needs_tensor asks for is kept, and not implicitly",
           "[backend][native_op][recompute_needs_tensor][cpu]") {
-  // A read that no op does.
+  // Reads the tensor without an op.
   const auto first_of = [](const at::Tensor& t) { return t.const_data_ptr<float>()[0]; };
   const auto reads = [&](const auto& ask) {
     return [=](const at::Tensor& x) {
@@ -147,7 +147,7 @@ TEST_CASE("What recompute_needs_tensor asks for is kept, and not implicitly",
 
 TEST_CASE("recompute_needs_tensor does nothing for what needs no keeping",
           "[backend][native_op][recompute_needs_tensor]") {
-  recompute_needs_tensor(at::ones({2}), at::Tensor());  // outside of regions
+  recompute_needs_tensor(at::ones({2}), at::Tensor());  // a call outside regions
   const auto fn = [](const at::Tensor& x) {
     const at::Tensor bare = x.sin();
     const at::Tensor again = recompute("b", sin_of)(x);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What SAVE calls keep for replays goes with the last of them: Note [The last replay].
+// Tensors that SAVE calls keep for replays are released with the last replay: Note [The last
+// replay].
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -33,8 +34,8 @@ struct Probe : torch::autograd::Function<Probe> {
   static inline std::function<void()> probe;
 };
 
-/// Two branches that share nothing but the function. What the SAVE call of each returns is read by
-/// bare code, and saved by nobody.
+/// Two branches that share only the function. Bare code reads the result of each branch's SAVE
+/// call, and nothing saves it.
 struct Step {
   int runs = 0;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> kept{};
@@ -64,7 +65,7 @@ Tensor leaf(double from) {
   return torch::linspace(from, from + 1, 5).requires_grad_();
 }
 
-/// A step, in a region and in plain code.
+/// A step, in a region or in plain code.
 struct Run {
   Tensor x = leaf(0.1);
   Tensor y = leaf(0.5);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// How often named calls run in nested regions, and that what is kept is the least that can be.
+// Number of runs of named calls in nested regions, and a check that the kept memory is minimal.
 #include <torch/torch.h>
 
 #include <functional>
@@ -24,8 +24,7 @@ using Tensors = std::vector<at::Tensor>;
 
 using Fn = std::function<at::Tensor(const at::Tensor&)>;
 
-/// Calls `fn` in `depth` regions, one inside the other, each with work of its own before the inner
-/// one, or after it.
+/// Calls `fn` in `depth` nested regions, each with its own work before or after the inner region.
 at::Tensor nest(int depth, bool work_after, const Fn& fn, const at::Tensor& x) {
   if (depth == 0) return fn(x);
   const Fn level = [=](const at::Tensor& t) {
@@ -41,7 +40,8 @@ at::Tensor nest_plain(int depth, bool work_after, const Fn& fn, const at::Tensor
   return nest_plain(depth - 1, work_after, fn, x.sin());
 }
 
-/// The runs of one call in a forward and backward; gradients must be bitwise those of plain.
+/// Counts the runs of one call in a forward and backward; gradients must be bitwise those of plain
+/// code.
 int count_runs(int depth, bool work_after, Policy policy, Keep keep) {
   int runs = 0;
   const Fn fn = [&](const at::Tensor& x) {
@@ -63,15 +63,15 @@ TEST_CASE("A SAVE call runs once per region around its own, and once if all keep
           "[backend][native_op]") {
   for (const int depth : {1, 2, 3}) {
     INFO("depth " << depth);
-    // The forward, and the replay of each region but the innermost.
+    // In the forward, and in the replay of each region but the innermost.
     CHECK(count_runs(depth, true, Policy::kSave, Keep::kInnermostRegion) == depth);
-    // The forward, and the replay of each region.
+    // In the forward, and in the replay of each region.
     CHECK(count_runs(depth, true, Policy::kRecompute, Keep::kInnermostRegion) == depth + 1);
     CHECK(count_runs(depth, true, Policy::kRecompute, Keep::kAllRegions) == depth + 1);
     CHECK(count_runs(depth, true, Policy::kSave, Keep::kAllRegions) == 1);
     CHECK(count_runs(depth, false, Policy::kSave, Keep::kAllRegions) == 1);
-    // Nothing comes after the inner region: the replay of an outer one ends when it has made the
-    // inner one's argument; that of the second innermost also makes what the call keeps.
+    // Nothing follows the inner region: the replay of an outer region ends when it has made the
+    // inner region's argument; the replay of the second innermost also makes what the call keeps.
     CHECK(count_runs(depth, false, Policy::kRecompute, Keep::kInnermostRegion) == 2);
     CHECK(count_runs(depth, false, Policy::kSave, Keep::kInnermostRegion) == (depth == 1 ? 1 : 2));
   }
@@ -95,13 +95,14 @@ TEST_CASE("SAVE in an inner region keeps nothing beyond what the outer one keeps
   };
   constexpr int64_t kTensor = 64 * 64 * 4;
   CHECK(kept(Keep::kInnermostRegion) == block_bytes(4));
-  // exp's result, which exp and sin save, and sin's, which the bare tanh reads.
+  // Kept are exp's result, which exp and sin save, and sin's, which the bare tanh reads.
   CHECK(kept(Keep::kAllRegions) == 2 * kTensor + block_bytes(4));
 }
 
 namespace {
 
-/// A model as calls in order, each on results of those before it; result 0 is the input.
+/// A node of a model. The model is a list of calls, each on results of earlier ones; result 0 is
+/// the input.
 struct Node {
   std::string name;
   std::vector<size_t> inputs;
@@ -114,7 +115,7 @@ struct Graph {
   std::vector<Node> nodes;
 };
 
-/// What each node is: bare, or a call of this policy.
+/// Policy of each node; a bare node has none of its own.
 using Assignment = std::vector<Policy>;
 
 at::Tensor run(const Graph& graph, const Assignment& policies, const at::Tensor& input) {
@@ -128,15 +129,15 @@ at::Tensor run(const Graph& graph, const Assignment& policies, const at::Tensor&
   return values.back();
 }
 
-/// The least that must stay after the forward, from a plain run; right for calls that read before
-/// they save. Storages of
-/// - what autograd saves in SAVE calls, but for what RECOMPUTE calls made,
+/// Returns the bytes that must at least stay after the forward, from a plain run; right for calls
+/// that read before they save. They are the storages of
+/// - tensors that autograd saves in SAVE calls, except results of RECOMPUTE calls,
 /// - results of SAVE calls that a RECOMPUTE call reads on the way to the last tensor that a replay
 ///   has to make,
-/// - the result of all, which the caller holds.
-/// Parameters, and the input, were there before.
+/// - the final result, which the caller holds.
+/// Parameters and the input do not count, as they existed before.
 int64_t least_bytes(const Graph& graph, const Assignment& policies) {
-  Tensors alive;  // so that no address is used twice
+  Tensors alive;  // so that no address is reused
   std::map<const void*, size_t> maker;
   const auto storage_of = [](const at::Tensor& t) -> const void* {
     return t.storage().unsafeGetStorageImpl();

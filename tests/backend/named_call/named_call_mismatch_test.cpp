@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a replay that makes other named calls than the forward says.
+// Errors of a replay that makes other named calls than the forward.
 #include <string>
 #include <vector>
 

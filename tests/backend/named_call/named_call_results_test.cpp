@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What named calls return: kinds of results, views, placeholders in replays, hooks on results.
+// Results of named calls: their types, views, placeholders in replays, hooks on results.
 #include <array>
 #include <functional>
 #include <optional>
@@ -19,7 +19,7 @@ namespace {
 struct Pair {
   at::Tensor sum;
   std::vector<at::Tensor> parts;
-  int count = 0;  // travels with the struct
+  int count = 0;  // copied with the struct
 };
 
 }  // namespace
@@ -40,7 +40,7 @@ using torch::autograd::variable_list;
 
 constexpr std::array kReplayedPolicies{Policy::kSave, Policy::kRecompute};
 
-/// sin and cos by the protocol of handles; the sin that it saves is the one it returns.
+/// Computes sin and cos with a RematHandle; the sin that it saves is the one it returns.
 struct SinCos : torch::autograd::Function<SinCos> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x) {
     auto handle = get_handle(ctx, "sin_cos", Policy::kSave);
@@ -61,7 +61,7 @@ struct SinCos : torch::autograd::Function<SinCos> {
   }
 };
 
-/// Multiplies by a number that it leaves in its context; says when it runs.
+/// Multiplies by a number that it leaves in its context, and records when it runs.
 struct Scales : torch::autograd::Function<Scales> {
   static constexpr std::array saved_names{"x"};
   static inline std::vector<std::string> log;
@@ -180,7 +180,7 @@ TEST_CASE("A result that nobody reads again is a placeholder in the replay",
 
 TEST_CASE("A placeholder has the metadata of what it stands for",
           "[backend][native_op][placeholder]") {
-  for (const bool read : {false, true}) {  // a value that is kept has it too
+  for (const bool read : {false, true}) {  // a kept value has it too
     std::vector<bool> placeholders;
     const auto call = [](const at::Tensor& t) { return (t.exp() + 1).t().to(at::kDouble); };
     const auto fn = [&](const at::Tensor& x) {
@@ -275,7 +275,7 @@ TEST_CASE("One tensor at two positions is one tensor in the replay",
     same += a.is_same(b) ? 1 : 0;
     return a.sin().exp() * save("b", exp_of)(b);
   });
-  CHECK(same == 3);  // forward, replay, plain
+  CHECK(same == 3);  // in the forward, the replay and the plain run
 }
 
 TEST_CASE("Results alias each other in the replay as in the forward",
@@ -295,7 +295,7 @@ TEST_CASE("Results alias each other in the replay as in the forward",
 
 TEST_CASE("A SAVE call may return an argument or a view of one", "[backend][native_op][results]") {
   const auto check = [](const auto& call) {
-    check_as_plain([&](const at::Tensor& x) {  // of a recomputed tensor, of a result, of the input
+    check_as_plain([&](const at::Tensor& x) {  // views of each kind of tensor
       const at::Tensor a = save("a", call)(x.sin());
       const at::Tensor b = save("b", call)(save("c", exp_of)(x));
       return (a.exp() * b.cos()).exp() * save("d", call)(x).exp();
@@ -309,7 +309,7 @@ TEST_CASE("A SAVE call may return an argument or a view of one", "[backend][nati
 
 TEST_CASE("An argument that a SAVE call returns is no new memory, though no op has seen it",
           "[backend][native_op][results]") {
-  // The region captures it, and writes it; a backward inside begins with the old value.
+  // The region captures and writes it; a backward inside must use the old value.
   const auto in_region = [](const CheckpointOptions& options, bool remat) {
     return [=](const at::Tensor& x) {
       const at::Tensor h = x * 1.5;
@@ -341,8 +341,8 @@ TEST_CASE("A view that a SAVE call returns is found where hooks bring its argume
     const auto without_first = [](const at::Tensor& h) { return h.narrow(0, 1, h.size(0) - 1); };
     return (save("a", without_first)(t) + 1).sin();
   };
-  // The second row begins 64 bytes on: as aligned as memory of its own, so its copy stays where it
-  // begins, while that of the first row gets its offset again.
+  // The second row begins at byte 64, as aligned as new memory, so its copy also begins there; the
+  // copy of the first row gets its offset again.
   const int64_t first = GENERATE(1, 2);
   const auto with_offset = [first](const TensorFn& of) {
     return TensorFn([=](const at::Tensor& x) { return of(x.exp().narrow(0, first, 4 - first)); });
@@ -396,7 +396,7 @@ TEST_CASE("What a SAVE call saves of its argument may be any view of it",
       return view(t).pow(2).sum() + view(t).sin().sum();
     };
     check_as_plain([&](const at::Tensor& x) { return (save("a", call)(x.cos()) * x).exp(); });
-    // Of an argument that is not contiguous.
+    // A view of an argument that is not contiguous.
     check_as_plain([&](const at::Tensor& x) {
       return (save("a", call)(x.cos().t().contiguous().t()) * x).exp();
     });

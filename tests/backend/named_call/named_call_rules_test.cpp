@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The rules of named calls: names, policies, phases, misuse.
+// Rules of named calls: names, policies, phases, misuse.
 #include <array>
 #include <stdexcept>
 #include <string>
@@ -64,12 +64,12 @@ TEST_CASE("Outside of regions a named call is a plain one", "[backend][native_op
     const SavedTensorsHooksGuard guard(SavedTensorsHooks{
         .pack = [&](const at::Tensor& t) -> std::any { return ++packed, t; },
         .unpack = [](const std::any& t) { return std::any_cast<at::Tensor>(t); }});
-    for (int i = 0; i < 2; ++i) {  // a name may be used again
+    for (int i = 0; i < 2; ++i) {  // outside regions a name may be used again
       const auto call = [](const at::Tensor& t, double scale) { return (t * scale).sin().exp(); };
       CHECK(save("a", call)(x, 2.0).requires_grad());
     }
   }
-  CHECK(packed == 4);  // sin's argument and exp's result, twice
+  CHECK(packed == 4);  // the argument of sin and the result of exp, twice
   const auto fails = [](const at::Tensor& t) -> at::Tensor {
     throw std::runtime_error(t.defined() ? "mine" : "");
   };
@@ -122,7 +122,8 @@ TEST_CASE("Arguments that are no tensors reach the call as they are",
 
 TEST_CASE("A SAVE call's result is found however a RECOMPUTE call comes by it",
           "[backend][native_op][rules]") {
-  // As argument, in a container, in a struct that nobody can look into, and by capture.
+  // The tensor is passed as argument, in a container, in a struct that remat cannot look into, and
+  // by capture.
   struct Opaque {
     at::Tensor tensor;
   };
@@ -162,7 +163,7 @@ TEST_CASE("A SAVE call in a SAVE call belongs to it and takes no name",
     return save("a", inner)(save("outer", outer)(x.sin())).exp();
   };
   step(checkpoint()(fn));
-  CHECK(runs == 2);  // once each
+  CHECK(runs == 2);  // each ran once
   check_as_plain(fn);
 }
 
@@ -307,7 +308,7 @@ TEST_CASE("A name scope counts for the calls of the region that opened it",
   {
     const NameScope around("around");
     check_as_plain(outer);
-    // The call stays what it was although backward runs under another scope.
+    // The call keeps its name although backward runs under another scope.
     const at::Tensor y = checkpoint()(outer)(step_input());
     const NameScope another("another");
     CHECK_NOTHROW(y.sum().backward());

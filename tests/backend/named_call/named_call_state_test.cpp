@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// When the states that StateHooks describe are read and restored where there are named calls.
+// Regions with named calls read and restore the state of StateHooks at the right times.
 #include <any>
 #include <memory>
 #include <stdexcept>
@@ -16,7 +16,7 @@ namespace {
 
 using Log = std::vector<std::string>;
 
-/// A number that calls change, and what was asked of it.
+/// A number that calls change, and a log of the hook's calls.
 struct Counter final : StateHook {
   explicit Counter(Log* shared_log = nullptr, std::string hook_name = "")
       : log(shared_log), name(std::move(hook_name)) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Named calls: how often they run, what of them is kept, and that gradients stay bitwise.
+// Named calls: number of runs, kept tensors, and bitwise equal gradients.
 #include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
@@ -26,7 +26,7 @@ at::Tensor input() {
   return torch::randn({4, 8}).requires_grad_();
 }
 
-/// The gradient of the input and of `extra` after one step of `fn`, plain or in a region.
+/// Returns the gradients of the input and of `extra` after one step of `fn`, plain or in a region.
 std::vector<at::Tensor> grads(const TensorFn& fn, bool checkpointed,
                               const std::vector<at::Tensor>& extra = {},
                               const CheckpointOptions& options = {.name = "r"}) {
@@ -233,7 +233,7 @@ TEST_CASE("A call kept in all regions is a part of the SAVE call around it",
   const TensorFn inner = [call](const at::Tensor& x) {
     at::Tensor h = x.clone();
     const auto y = native_op(call, "call", Policy::kSave)(h);
-    return y * h.exp().detach();  // reads what the inner call wrote
+    return y * h.exp().detach();  // reads a tensor that the inner call wrote
   };
   check_bitwise([inner](const at::Tensor& x) {
     return checkpoint({.name = "outer"})([inner](const at::Tensor& t) {

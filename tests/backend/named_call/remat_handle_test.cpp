@@ -22,7 +22,7 @@ using torch::autograd::variable_list;
 int body_runs = 0;
 Policy handle_policy = Policy::kSave;
 
-/// exp(x) * y by the protocol of handles.
+/// exp(x) * y with a RematHandle.
 struct ExpTimes : torch::autograd::Function<ExpTimes> {
   static at::Tensor forward(AutogradContext* ctx, at::Tensor x, at::Tensor y) {
     auto handle = get_handle(ctx, "exp_times", handle_policy);
@@ -40,7 +40,7 @@ struct ExpTimes : torch::autograd::Function<ExpTimes> {
   }
 };
 
-/// The same, called by op().
+/// ExpTimes, called by op().
 struct ExpTimesOp : torch::autograd::Function<ExpTimesOp> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& y) {
     auto handle = get_handle(ctx);
@@ -56,7 +56,7 @@ struct ExpTimesOp : torch::autograd::Function<ExpTimesOp> {
   }
 };
 
-/// The same without a handle; the names of what it saves are enough.
+/// ExpTimes without a handle; it only names its saved tensors.
 struct ExpTimesAuto : torch::autograd::Function<ExpTimesAuto> {
   static constexpr std::array saved_names{"e", "y"};
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& y) {
@@ -99,7 +99,8 @@ struct NeverLoads : torch::autograd::Function<NeverLoads> {
   }
 };
 
-/// x * x in the place of x, which may be a view: autograd makes nodes before it saves for this one.
+/// Replaces x, which may be a view, by x * x: autograd makes nodes before it saves for this
+/// function.
 struct SquareInPlaceOp : torch::autograd::Function<SquareInPlaceOp> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
     auto handle = get_handle(ctx);
@@ -113,7 +114,7 @@ struct SquareInPlaceOp : torch::autograd::Function<SquareInPlaceOp> {
   }
 };
 
-/// x itself, for which autograd makes a view before it saves.
+/// Returns x itself, of which autograd makes a view before it saves.
 at::Tensor same(RematHandle handle, const at::Tensor& x) {
   if (auto saved = handle.maybe_load_saved()) return (*saved)[0];
   handle.save_for_backward({{"x", x}});
@@ -138,7 +139,7 @@ struct SameOp : torch::autograd::Function<SameOp> {
   }
 };
 
-/// Records its results in a call inside.
+/// A custom function that records its results in an inner call.
 struct RecordsInside : torch::autograd::Function<RecordsInside> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
     auto handle = get_handle(ctx, "outer", Policy::kSave);
@@ -206,7 +207,7 @@ TEST_CASE("What a call saves after its handle has ended does not mix with what o
   check_handle_bitwise([](const at::Tensor& x, const at::Tensor& y) {
     at::Tensor a;
     {
-      const torch::NoGradGuard no_grad;  // saves nothing
+      const torch::NoGradGuard no_grad;  // nothing is saved
       a = ExpTimes::apply(x.sin(), y);
     }
     const NameScope second("second");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A stand-in for libcuda.so.1: what LibTorch asks of the driver. Modules load as if they had
-// kernels, and their launches do nothing.
+// A stand-in for libcuda.so.1: the driver functions that LibTorch calls. Modules load as if they
+// had kernels, and their launches do nothing.
 #include <cuda_runtime_api.h>
 
 #include <cstdint>

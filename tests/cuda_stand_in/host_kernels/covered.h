@@ -5,7 +5,7 @@
 
 namespace cuda_stand_in {
 
-/// While it lives, launches on this thread belong to an op that the host computes.
+/// While alive, launches on this thread count as parts of an op that the host computes.
 class Covered {
  public:
   Covered();

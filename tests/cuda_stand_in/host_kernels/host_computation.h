@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What computes an op's numbers on the host: the op's CPU kernel, or a function written here.
+// The function that computes an op's numbers on the host: the op's CPU kernel, or a function
+// written here.
 #pragma once
 
 #include <ATen/core/Generator.h>

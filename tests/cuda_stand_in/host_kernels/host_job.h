@@ -18,15 +18,15 @@ namespace cuda_stand_in {
 struct HostJob {
   c10::OperatorHandle op;
   HostComputation compute = nullptr;
-  torch::jit::Stack arguments;      // of the host
+  torch::jit::Stack arguments;      // tensors are on the host
   std::vector<at::Tensor> results;  // host views, undefined where the op writes its arguments
-  at::Generator generator;          // of this job alone, undefined if nothing is drawn
+  at::Generator generator;          // used by this job alone; undefined if nothing is drawn
 };
 
 /// Puts `job` on the current stream of the current device.
 void enqueue(std::unique_ptr<HostJob> job);
 
-/// Counts a result of `op` that is not right, with the reason, as a launch that nobody computed.
+/// Counts an incorrect result of `op`, with the reason, as a launch that nobody computed.
 void count_garbage(const c10::OperatorHandle& op, const std::string& reason);
 
 }  // namespace cuda_stand_in

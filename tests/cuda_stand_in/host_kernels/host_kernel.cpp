@@ -28,7 +28,7 @@ bool is_on_cuda(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_cuda();
 }
 
-/// CUDA kernels guard the device of their tensors themselves.
+/// Returns the device of the arguments. CUDA kernels guard the device of their tensors themselves.
 c10::Device device_of(const Stack& arguments) {
   for (const IValue& argument : arguments) {
     if (argument.isTensor() && is_on_cuda(argument.toTensor())) return argument.toTensor().device();
@@ -103,7 +103,7 @@ bool HostKernel::is_left_to_cuda(const Stack& arguments) const {
   if (is_covered() && kind_ != Kind::kSynchronous) return true;
   if (!have_host_views(arguments)) return true;
   if (!is_copy_) return false;
-  // A copy between devices is a copy of the runtime, on the stream of the source.
+  // A copy between devices is a copy by the runtime, on the stream of the source.
   const at::Tensor& to = arguments[0].toTensor();
   return !is_on_cuda(to) || to.device() != arguments[1].toTensor().device();
 }

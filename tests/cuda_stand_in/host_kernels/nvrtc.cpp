@@ -10,7 +10,7 @@ namespace {
 // The address stands for every program.
 char program;
 
-// Nobody reads what is said to be compiled.
+// The compiled code is never read.
 constexpr size_t kNothingBytes = 1;
 
 }  // namespace

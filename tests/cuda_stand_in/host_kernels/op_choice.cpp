@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Chooses ops by their schemas and kernels, and by name where nothing else tells.
+// Chooses ops by their schemas and kernels, and by name where these are not enough.
 #include "op_choice.h"
 
 #include <ATen/core/enum_tag.h>
@@ -18,7 +18,7 @@ namespace {
 
 using c10::DispatchKey;
 
-// Ops whose kernels allocate, resize or synchronise only, and libraries that are absent.
+// Ops whose kernels only allocate, resize or synchronise, and ops of libraries that are absent.
 constexpr std::array kLeftAlone = {
     "aten::empty",         "aten::_empty",      "aten::set_",
     "aten::resize_",       "aten::_resize",     "aten::_efficientzerotensor",
@@ -26,11 +26,12 @@ constexpr std::array kLeftAlone = {
     "aten::_cudnn",        "aten::_cuda",       "aten::_copy_from",
 };
 
-// Composite ops that are computed as a whole, because the parts that CUDA would choose have other
-// bits than those that the CPU chooses, or are no kernels of CUDA's dispatch key.
+// Composite ops that are computed as a whole. CUDA would choose parts that give other bits than the
+// parts that the CPU chooses, or that have no kernel at CUDA's dispatch key.
 constexpr std::array kWhole = {"aten::copy_", "aten::convolution"};
 
-// Ops with results whose sizes depend on numbers, results that are numbers, or checks of numbers.
+// Ops with results whose sizes depend on values, with results that are numbers, or that check
+// values.
 constexpr std::array kSizedByNumbers = {
     "aten::nonzero",
     "aten::masked_select",
@@ -90,7 +91,7 @@ bool is_left_alone(const std::string& name) {
                      [&](std::string_view prefix) { return name.rfind(prefix, 0) == 0; });
 }
 
-/// True if all results are tensors of their own, or arguments that are written.
+/// True if each result is either a new tensor or an argument that the op writes.
 bool returns_written_tensors(const c10::FunctionSchema& schema) {
   return std::all_of(schema.returns().begin(), schema.returns().end(),
                      [](const c10::Argument& result) {

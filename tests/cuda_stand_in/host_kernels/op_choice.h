@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which ops get a host kernel, and of which kind. The schema decides where it can.
+// Decides which ops get a host kernel, and of which kind, by the schema where possible.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>

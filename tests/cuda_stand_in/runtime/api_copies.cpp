@@ -73,7 +73,8 @@ bool is_pageable(const LockedRuntime& runtime, const void* p) {
   return !runtime->memory.contains(p) && !runtime->pinned.contains(p);
 }
 
-// The runtime stages what comes from pageable memory, so that the program may change it at once.
+// The runtime stages copies from pageable memory, so that the program may change that memory at
+// once.
 void enqueue_staged(const LockedRuntime& runtime, Stream& stream, const Copy& copy) {
   std::shared_ptr<char[]> staged(new char[copy.bytes]);
   std::memcpy(staged.get(), copy.from, copy.bytes);
@@ -98,7 +99,7 @@ cudaError_t copy_async(const Copy& copy, cudaStream_t handle) {
   } else {
     runtime->streams.enqueue(stream, [copy] { move_bytes(copy); });
   }
-  // The runtime cannot write pageable memory later on.
+  // The runtime cannot write pageable memory asynchronously.
   if (is_pageable(runtime, copy.to)) wait(runtime, stream);
   return cudaSuccess;
 }

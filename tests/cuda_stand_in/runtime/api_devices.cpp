@@ -107,14 +107,15 @@ int attribute_of(const cudaDeviceProp& p, cudaDeviceAttr attribute) {
     case cudaDevAttrCooperativeLaunch:
       return p.cooperativeLaunch;
     default:
-      return 0;  // a feature that is absent
+      return 0;  // a feature that the stand-in does not have
   }
 }
 
 }  // namespace
 
 CUDA_STAND_IN_API cudaError_t cudaGetDeviceCount(int* count) {
-  // The first allocation is too late: some ops allocate after they have looked up their kernel.
+  // Waiting for the first allocation would be too late: some ops allocate after they have looked up
+  // their kernel.
   load_host_kernels();
   *count = LockedRuntime()->settings.devices;
   return *count ? cudaSuccess : fail(cudaErrorNoDevice);

@@ -34,7 +34,7 @@ cudaError_t release(const LockedRuntime& runtime, void* p) {
   return fail(cudaErrorInvalidValue);
 }
 
-// Device memory of a variable, which each device has a copy of.
+// Device memory of a variable; each device has a copy.
 std::map<std::pair<const void*, int>, void*>& addresses_of_symbols() {
   static auto& addresses = *new std::map<std::pair<const void*, int>, void*>;
   return addresses;
@@ -70,8 +70,7 @@ CUDA_STAND_IN_API cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned) {
   return *p ? cudaSuccess : fail(cudaErrorMemoryAllocation);
 }
 
-// Copies that wait in a stream may name the memory, so they run first; likewise in
-// cudaHostUnregister().
+// Runs queued copies first, since they may name the memory; cudaHostUnregister() does likewise.
 CUDA_STAND_IN_API cudaError_t cudaFreeHost(void* p) {
   const LockedRuntime runtime;
   if (!p) return cudaSuccess;

@@ -45,8 +45,8 @@ void DeviceMemory::map() {
   close(file);
 }
 
-// Allocations are a granule apart, so that a kernel that runs past its memory meets memory of
-// nobody.
+// Allocations are a granule apart, so that a kernel that runs past its memory reaches memory that
+// is not allocated.
 size_t DeviceMemory::find_gap(int device, size_t bytes) const {
   size_t begin = kSpan * device;
   const size_t end = begin + kSpan;

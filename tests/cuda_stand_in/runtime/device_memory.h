@@ -29,8 +29,8 @@ class DeviceMemory {
   // True if all the bytes lie in one allocation.
   bool is_allocated(const void* p, size_t bytes) const;
 
-  // Returns where the host may touch the bytes of device memory, and other addresses as they are.
-  // Needs no lock.
+  // Returns the address where the host may touch the bytes of device memory; returns other
+  // addresses unchanged. Needs no lock.
   char* host_address(const void* p) const;
 
   size_t used_bytes(int device) const { return used_bytes_[device]; }
@@ -38,7 +38,7 @@ class DeviceMemory {
   // True once a device has had memory.
   bool is_mapped() const { return program_ != nullptr; }
 
-  // For a forked child: every access to what is the parent's is a segmentation fault from now on.
+  // For a forked child: every later access to the parent's device memory is a segmentation fault.
   void leave_to_parent();
 
  private:
@@ -47,8 +47,8 @@ class DeviceMemory {
   size_t find_gap(int device, size_t bytes) const;
 
   std::atomic<char*> program_ = nullptr;  // addresses that the program gets
-  char* host_ = nullptr;                  // the same bytes for the stand-in
-  std::map<size_t, size_t> bytes_;        // of each allocation, by its offset
+  char* host_ = nullptr;                  // addresses of the same bytes for the stand-in
+  std::map<size_t, size_t> bytes_;        // size of each allocation, by its offset
   size_t used_bytes_[kMaxDevices] = {};
 };
 

@@ -15,7 +15,7 @@ struct Event {
   int device;
   bool has_timing;
   Stream* stream = nullptr;  // null until it is recorded
-  uint64_t position = 0;     // the event has happened when so many entries of the stream are done
+  uint64_t position = 0;     // the event has happened when this many entries of the stream are done
   double at_ns = 0;
   int polls = 0;
 

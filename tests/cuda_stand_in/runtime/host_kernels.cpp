@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Loads the library of host kernels when the program first counts devices after LibTorch has
-// registered its own kernels: no kernel of an op has been looked up by then.
+// registered its own kernels. No kernel of an op has been looked up by then.
 #include "host_kernels.h"
 
 #include <dlfcn.h>

@@ -12,7 +12,7 @@ namespace cuda_stand_in {
 
 class Launches {
  public:
-  // `name` must stay; it is the one in the program's image.
+  // `name` must outlive this object; it is the string in the program's image.
   void name_kernel(const void* kernel, const char* name) { names_.emplace(kernel, name); }
   const char* name_of(const void* kernel) const;
 

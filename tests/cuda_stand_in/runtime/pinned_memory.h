@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Host memory that is page-locked as far as the program can tell: asynchronous copies read and
-// write it late.
+// write it later.
 #pragma once
 
 #include <cstddef>

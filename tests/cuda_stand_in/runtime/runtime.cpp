@@ -29,7 +29,7 @@ void after_fork_in_parent() {
 }
 
 void after_fork_in_child() {
-  // The child has another thread id, by which the mutex would not know its owner.
+  // The child's thread id differs, so the inherited mutex would not recognise its owner.
   new (&process().mutex) std::recursive_mutex;
   Runtime& runtime = process().runtime;
   if (!runtime.memory.is_mapped() && runtime.streams.pending() == 0) return;

@@ -35,8 +35,8 @@ struct Runtime {
   bool is_the_parents = false;
 };
 
-// Holds the lock of the runtime. The lock is recursive, since what a stream runs may call the
-// runtime.
+// Holds the lock of the runtime. The lock is recursive, since functions that a stream runs may call
+// the runtime.
 class LockedRuntime {
  public:
   LockedRuntime();
@@ -53,14 +53,14 @@ const DeviceMemory& device_memory();
 __attribute__((format(printf, 2, 3))) void note(const LockedRuntime& runtime, const char* format,
                                                 ...);
 
-// Counts and prints what would be an illegal access on a GPU.
+// Counts and prints an access that would be illegal on a GPU.
 __attribute__((format(printf, 2, 3))) void fault(const LockedRuntime& runtime, const char* format,
                                                  ...);
 
-// Stream of a handle that the calling thread uses.
+// Returns the stream of a handle that the calling thread uses.
 Stream& stream_of(const LockedRuntime& runtime, cudaStream_t handle);
 
-// Returns where the bytes are for the host. Counts a fault and returns null if they are device
+// Returns the host's address of the bytes. Counts a fault and returns null if they are device
 // memory that is not allocated.
 char* accessible(const LockedRuntime& runtime, const void* p, size_t bytes, const char* by);
 

@@ -28,7 +28,7 @@ double number_of(const char* name, double otherwise) {
   std::exit(2);
 }
 
-/// The number of devices that CUDA_VISIBLE_DEVICES leaves of `devices`.
+/// Returns how many of `devices` CUDA_VISIBLE_DEVICES leaves visible.
 int visible_of(int devices) {
   const char* const text = std::getenv("CUDA_VISIBLE_DEVICES");
   if (!text) return devices;

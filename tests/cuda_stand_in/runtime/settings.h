@@ -10,7 +10,7 @@ namespace cuda_stand_in {
 
 inline constexpr int kMaxDevices = 16;
 
-// The order in which streams run what is enqueued.
+// The order in which streams run their entries.
 enum class Order {
   kEager,      // each entry runs when it is enqueued
   kLazy,       // an entry runs when somebody waits for it
@@ -27,7 +27,7 @@ struct Settings {
   int devices;
   int compute_capability;  // 80 means 8.0
   Order order;
-  unsigned seed;  // of the random order
+  unsigned seed;  // seed of the random order
   double launch_ns;
   double thread_ns;  // per thread of a kernel's grid
   double flops_per_ns;

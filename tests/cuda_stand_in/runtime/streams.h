@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Streams: queues that nobody runs but those who wait, without threads, so that every run is the
-// same.
+// Streams as queues without threads: an entry runs only when somebody waits for it or the order
+// says so, so that every run is the same.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -42,7 +42,7 @@ class Streams {
   // `current_device`.
   Stream& of(cudaStream_t handle, int current_device);
 
-  // Adds an entry; then some entries may run, as the order says. An empty function is an entry that
+  // Adds an entry, then runs some entries as the order says. An empty function is an entry that
   // does nothing.
   void enqueue(Stream& stream, std::function<void()> run);
 
@@ -55,10 +55,10 @@ class Streams {
   void set_order(Order order, unsigned seed);
   uint64_t pending() const;
 
-  // When the last entry of a device's streams ends on the virtual clock.
+  // Returns when the last entry of a device's streams ends on the virtual clock.
   double device_free_at_ns(int device) const;
 
-  // For a forked child: what is enqueued belongs to the parent.
+  // For a forked child: drops all entries, since they belong to the parent.
   void forget_work();
 
  private:
@@ -69,7 +69,7 @@ class Streams {
 
   Order order_;
   std::mt19937 random_;
-  // By creation. A destroyed stream stays, since events may name it.
+  // All streams in order of creation. A destroyed stream stays, since events may name it.
   std::vector<std::unique_ptr<Stream>> all_;
 };
 

@@ -18,7 +18,7 @@ struct ThreadState {
   int device = 0;
   int covered = 0;  // above 0: somebody computes on the host what this thread launches
   cudaError_t last_error = cudaSuccess;
-  LaunchConfiguration configuration;  // between <<<...>>> and the launch
+  LaunchConfiguration configuration;  // set between <<<...>>> and the launch
   cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 };
 

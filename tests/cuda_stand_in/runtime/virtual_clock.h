@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Virtual time: a sum of what the settings say that work costs. It never depends on the machine, so
-// it repeats exactly.
+// Virtual time: a sum of costs from the settings. It never depends on the machine, so it repeats
+// exactly.
 #pragma once
 
 #include "settings.h"
@@ -9,12 +9,12 @@
 
 namespace cuda_stand_in {
 
-// Parts of a device that do one thing after the other, whichever stream asks.
+// Parts of a device that work sequentially, whichever stream asks.
 enum class Engine { kCompute, kCopyIn, kCopyOut };
 
 class VirtualClock {
  public:
-  // Work begins when its stream, its engine and the host have come to it.
+  // Adds work that begins when its stream, its engine and the host are all ready.
   void spend(Stream& stream, Engine engine, double ns);
 
   double host_ns() const { return host_ns_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Shapes and dtypes of dry ops beside those of the CPU.
+// Shapes and dtypes of ops on remat_meta, compared with the CPU's.
 #include "support/dry.h"
 
 #include <functional>
@@ -147,7 +147,7 @@ TEST_CASE("Type promotion with 0-dim CPU scalars is as on the CPU", "[device]") 
   CHECK((half * torch::tensor(2.5)).scalar_type() == at::kHalf);
   CHECK((torch::tensor(2.5, at::kDouble) + half).scalar_type() == at::kHalf);
   CHECK(is_dry(torch::tensor(2.5) - half));
-  // A C++ number counts less than a 0-dim tensor of its dtype.
+  // A C++ number has lower priority in type promotion than a 0-dim tensor of its dtype.
   const auto integers = dry_options().dtype(at::kInt);
   CHECK((torch::ones({}, dry_options().dtype(at::kHalf)) * 2.5).scalar_type() == at::kHalf);
   CHECK((torch::ones({3}, integers) * 2.5).scalar_type() == at::kFloat);

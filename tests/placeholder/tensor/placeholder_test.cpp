@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Slots as tensors: metadata, graphs, threads, serialisation.
+// Placeholders of slots: metadata, graphs, threads, serialisation.
 #include <remat/placeholder/placeholder.h>
 
 #include "support/placeholder_probe.h"
@@ -93,7 +93,7 @@ TEST_CASE("Slots stand in graphs like other tensors", "[placeholder]") {
   CHECK(x.detach().requires_grad() == false);
   check_raises({"aten::sin", [](const Tensor& t) { (void)t.sin(); }}, x);
   check_raises({"aten::mul.Scalar", [](const Tensor& t) { Doubled::apply(t); }}, x);
-  // Gradients flow through views of a slot: they read no data of it.
+  // Gradients flow through views of a slot, which read none of its data.
   const Tensor y = x.t().view({6, 2, 2});
   y.backward(at::ones({6, 2, 2}));
   CHECK(x.grad().sizes() == x.sizes());

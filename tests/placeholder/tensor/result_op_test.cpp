@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What needs data of a slot raises, and never reads memory: the pointer is null, so a read that
-// nobody stops ends the process.
+// An access to a placeholder's data raises and never reads memory: the pointer is null, so a read
+// that is not stopped ends the process.
 #include "support/placeholder_probe.h"
 
 #include <ATen/DLConvertor.h>
@@ -30,7 +30,7 @@ TEST_CASE("Direct reads of the memory raise", "[placeholder]") {
       {kMemory, [](const Tensor& x) { (void)x[1].detach().data_ptr(); }},
       {kMemory, [](const Tensor& x) { (void)x.data().data_ptr(); }},
       {kMemory, [](const Tensor& x) { at::toDLPack(x); }},
-      // A plain CPU tensor that was given the storage.
+      // A plain CPU tensor that was given the placeholder's storage.
       {kMemory,
        [](const Tensor& x) {
          at::empty({0}).set_(x.storage(), 0, {4, 6}, {6, 1}).add_(1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Views of slots beside views of real tensors.
+// Views of placeholders, compared with views of real tensors.
 #include <remat/placeholder/placeholder.h>
 
 #include "support/placeholder_probe.h"

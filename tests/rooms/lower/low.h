@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Looks up, and at a module that it does not use.
+// A header that includes one of a room above, and one of a module that it does not use.
 #pragma once
 
 #include <remat/other/far.h>

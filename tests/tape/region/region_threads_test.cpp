@@ -75,7 +75,7 @@ TEST_CASE("4 threads on one kept graph get plain's gradients, 500 times each, an
     }
   });
   CHECK(wrong == 0);
-  CHECK(token.use_count() == 3);  // Here, in fn, in the region.
+  CHECK(token.use_count() == 3);  // held here, in fn and in the region
   loss.reset();
   CHECK(token.use_count() == 2);
 }
@@ -96,7 +96,7 @@ TEST_CASE("4 threads that draw in their replays on one graph get one gradient",
   CHECK(wrong == 0);
 }
 
-// How often a thread waited through the installed runner.
+// Number of times that a thread waited through the installed runner.
 std::atomic<int> waits{0};
 
 void counting_wait(c10::function_ref<void()> wait) {
@@ -115,12 +115,12 @@ class CountWaits {
   ~CountWaits() { remat::set_blocking_wait(nullptr); }
 };
 
-// [cpu]: on CUDA all replays are on the thread of the device, and none waits.
+// [cpu]: on CUDA all replays run on the device's thread, so none waits.
 TEST_CASE("A thread that must wait for another's replay waits through the installed runner",
           "[tape][region][threads][cpu]") {
   // The replay draws, so a second thread's replay waits for its turn with the generator. The first
-  // goes on only when the second waits: were there no waiting through the runner, this would run
-  // into the timeout.
+  // goes on only when the second waits: if it did not wait through the runner, this would run into
+  // the timeout.
   torch::manual_seed(1);
   const CountWaits count;
   const Tensor x = torch::rand({64}).requires_grad_();

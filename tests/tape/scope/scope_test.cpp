@@ -95,7 +95,7 @@ TEST_CASE("A new thread has no scope", "[tape][scope]") {
   CHECK(Scope::current() == &scope);
 }
 
-// Exit status of a forked child that runs `fn`; 0 is success.
+// Returns the exit status of a forked child that runs `fn`; 0 is success.
 template <class Fn>
 int in_child(Fn fn) {
   const pid_t child = fork();

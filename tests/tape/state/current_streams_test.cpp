@@ -32,7 +32,7 @@ const c10::impl::DeviceGuardImplInterface& cuda() {
   return *c10::impl::getDeviceGuardImpl(c10::kCUDA);
 }
 
-// A stream with a number of its own.
+// A new stream.
 c10::Stream new_stream(c10::DeviceIndex device = 0) {
   return cuda().getNewStream({c10::kCUDA, device});
 }
@@ -77,7 +77,7 @@ TEST_CASE("A replay has the streams of its forward, and its thread's return", "[
     const ReplayStreams replay(*forward);
     CHECK(current_stream() == side);
     CHECK_FALSE(forward->changed());
-    cuda().exchangeStream(new_stream());  // The replay's function sets another one for good.
+    cuda().exchangeStream(new_stream());  // the replay's function sets another stream for good
   }
   CHECK(current_stream() == other);
 }
@@ -89,7 +89,7 @@ TEST_CASE("A replay has the device of its forward, and its thread's returns", "[
   const c10::Stream side = new_stream(1);
   std::optional<CurrentStreams> forward;
   {
-    const c10::StreamGuard guard(side);  // Its device is current, too.
+    const c10::StreamGuard guard(side);  // its device is current, too
     forward = CurrentStreams::read();
   }
   CHECK(cuda().getDevice().index() == 0);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Reading, comparing and restoring generators, and the turns of threads that replay with one
-// generator.
+// Generators are read, compared and restored; threads that replay with one generator take turns.
 #include <remat/tape/generator_state.h>
 
 #include "support/catch.h"
@@ -35,9 +34,9 @@ at::Generator make(uint64_t seed) {
 
 TEST_CASE("A restored generator draws the same numbers", "[tape][generator_state]") {
   const at::Generator generator = GENERATE(make(5), default_generator());
-  at::rand({10}, generator);  // Somewhere inside a block of the twister.
+  at::rand({10}, generator);  // somewhere inside a block of the twister
   const GeneratorState state = GeneratorState::read(generator);
-  const at::Tensor first = at::rand({700}, generator);  // Past the end of that block: 624 words.
+  const at::Tensor first = at::rand({700}, generator);  // past the end of that block: 624 words
   state.restore();
   CHECK(same_bits(at::rand({700}, generator), first));
   CHECK(state.generator() == generator);
@@ -75,14 +74,14 @@ TEST_CASE("Seeding anew with the same seed is the state after seeding", "[tape][
 }
 
 TEST_CASE("The second sample of a normal pair belongs to the state", "[tape][generator_state]") {
-  // Box-Muller makes two samples at once; the generator keeps the second. Kernels take it for sizes
-  // below 16.
+  // Box-Muller makes two samples at once, of which the generator keeps the second. Kernels use it
+  // for sizes below 16.
   const at::ScalarType dtype = GENERATE(at::kFloat, at::kDouble);
   const at::Generator generator = make(5);
   const auto draw = [&] { return at::empty({1}, dtype).normal_(0, 1, generator); };
-  draw();  // Leaves a sample behind.
+  draw();  // leaves a sample behind
   const GeneratorState state = GeneratorState::read(generator);
-  const at::Tensor second = draw();  // Takes it, and draws no word of the twister.
+  const at::Tensor second = draw();  // uses that sample, and draws no word of the twister
   CHECK_FALSE(state.is_current());
   state.restore();
   CHECK(same_bits(draw(), second));
@@ -100,7 +99,7 @@ TEST_CASE(
   const at::Generator quiet = make(1);
   const at::Generator drawn = make(2);
   std::vector<GeneratorState> states = remat::read_generators({quiet, drawn});
-  REQUIRE(states.size() >= 3);  // More on a machine whose CUDA devices are in use.
+  REQUIRE(states.size() >= 3);  // more if CUDA devices are in use
   CHECK(states.front().generator() == at::detail::getDefaultCPUGenerator());
   CHECK(states.back().generator() == drawn);
   at::rand({1}, drawn);
@@ -120,11 +119,10 @@ TEST_CASE("While generators replay they draw as at entry; then they go on where 
     const remat::ReplayGenerators replay(entry);
     CHECK(same_bits(at::rand({4}, generator), first));
     {
-      const remat::ReplayGenerators nested(entry);  // The same thread's turn.
+      const remat::ReplayGenerators nested(entry);  // on the same thread, which has the turn
       CHECK(same_bits(at::rand({4}, generator), first));
     }
-    CHECK(present.is_current());  // Nested: back to where this replay was, which is after the first
-                                  // numbers.
+    CHECK(present.is_current());  // Nested: back to where this replay was, after the first numbers.
   }
   CHECK(present.is_current());
 }

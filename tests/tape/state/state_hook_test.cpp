@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The ready-made hook for buffers. How regions call hooks is in backend/checkpoint/misuse_test.cpp
-// and backend/checkpoint/replay_state_test.cpp.
+// The ready-made hook for buffers. Tests of how regions call hooks are in
+// backend/checkpoint/misuse_test.cpp and backend/checkpoint/replay_state_test.cpp.
 #include <remat/tape/state_hook.h>
 
 #include "support/catch.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Settings of LibTorch, read and put back.
+// Settings of LibTorch are read and restored.
 #include <remat/tape/thread_state.h>
 
 #include "support/catch.h"
@@ -18,7 +18,7 @@ namespace {
 
 using remat::ThreadState;
 
-// Every setting that a state has, as numbers.
+// Returns every setting of a ThreadState as a number.
 std::vector<int> settings() {
   const at::Context& context = at::globalContext();
   std::vector<int> values = {context.deterministicFillUninitializedMemory(),
@@ -41,7 +41,7 @@ std::vector<int> settings() {
   return values;
 }
 
-// Makes every setting another one.
+// Changes every setting.
 void change_settings() {
   at::Context& context = at::globalContext();
   context.setDeterministicFillUninitializedMemory(!context.deterministicFillUninitializedMemory());
@@ -63,7 +63,7 @@ void change_settings() {
   }
 }
 
-// Puts every setting back at the end of a test.
+// Restores every setting at the end of a test.
 class Restore {
  public:
   Restore() : before_(settings()) {}
@@ -119,7 +119,7 @@ TEST_CASE("A replay has every setting of the forward, and puts the present ones 
   const std::vector<int> present = settings();
   for (size_t i = 0; i < expected.size(); ++i) {
     CAPTURE(i);
-    CHECK(present[i] != expected[i]);  // change_settings() forgets none.
+    CHECK(present[i] != expected[i]);  // change_settings() leaves out no setting
   }
   {
     const remat::ReplayThreadState replay(forward, /*casts_weights=*/false);
@@ -143,7 +143,7 @@ TEST_CASE("A replay in a replay may need other settings", "[tape][thread_state]"
   const remat::ReplayThreadState outer_replay(outer, /*casts_weights=*/false);
   {
     const remat::ReplayThreadState inner_replay(inner, /*casts_weights=*/false);
-    CHECK(settings()[10] == inner_settings[10]);  // The default dtype.
+    CHECK(settings()[10] == inner_settings[10]);  // the default dtype
     CHECK(settings()[3] == inner_settings[3]);
   }
   CHECK(settings()[10] == outer_settings[10]);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The classes of LibTorch in front of which remat puts objects of its own: a virtual function with
-// a default body that a new version has must be passed on too, or what it is for ends without a
-// word.
+// Classes of LibTorch that remat replaces by its own objects: a virtual function with a default
+// body that a new version adds must be passed on too, or it would silently do nothing.
 #include <fstream>
 #include <iterator>
 #include <regex>
@@ -15,7 +14,7 @@ namespace {
 
 using Names = std::set<std::string>;
 
-/// Of all that the header declares.
+/// Returns all virtual functions that the header declares.
 Names virtual_functions(const std::string& header) {
   std::ifstream file(REMAT_LIBTORCH_INCLUDE "/" + header);
   std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -29,7 +28,7 @@ Names virtual_functions(const std::string& header) {
   return names;
 }
 
-/// Those of `header` that are not in `known`.
+/// Returns the virtual functions of `header` that are not in `known`.
 Names unknown(const std::string& header, const Names& known) {
   Names names = virtual_functions(header);
   CHECK(names.size() > known.size() / 2);
@@ -39,8 +38,8 @@ Names unknown(const std::string& header, const Names& known) {
 
 }  // namespace
 
-// thread_main() runs on the threads of the engine behind. What else an engine is asked for,
-// SavedTensorEngine and EngineInFront pass on.
+// thread_main() runs on the threads of the wrapped engine. SavedTensorEngine and EngineInFront pass
+// on the other functions.
 TEST_CASE("LibTorch's Engine asks for nothing that ours does not pass on",
           "[tape][torch_version]") {
   CHECK(unknown("torch/csrc/autograd/engine.h",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which LibTorch versions fit the one remat was compiled for.
+// LibTorch versions that fit the one for which remat was compiled.
 #include "tape/support/torch_version.h"
 
 #include <torch/version.h>

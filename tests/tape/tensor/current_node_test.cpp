@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Note [When a view gets its node]: the last bits of a gradient depend on when a stale view is
-// asked for its node.
+// Note [When a view gets its node]: the last bits of a gradient depend on when a stale view gets
+// its node.
 #include <remat/tape/current_node.h>
 #include <torch/torch.h>
 
@@ -16,7 +16,8 @@
 namespace remat {
 namespace {
 
-/// A tensor and a view of it that was made before the tensor was written: the view is stale.
+/// Returns a tensor and a view of it that was made before the tensor was written: the view is
+/// stale.
 std::tuple<at::Tensor, at::Tensor> written_and_stale(const at::Tensor& x) {
   at::Tensor base = x.sin();
   const at::Tensor view = base.view({2});
@@ -24,9 +25,9 @@ std::tuple<at::Tensor, at::Tensor> written_and_stale(const at::Tensor& x) {
   return {base, view};
 }
 
-/// The gradients of `base` are 1e8, -1e8 and, by way of the view, 1. Later nodes run first: where
-/// the view gets its node here, the sum is (1 - 1e8) + 1e8 = 0 in float32; where it got it before,
-/// (-1e8 + 1e8) + 1 = 1.
+/// The gradients of `base` are 1e8, -1e8 and, through the view, 1. Later nodes run first: if the
+/// view gets its node here, the sum is (1 - 1e8) + 1e8 = 0 in float32; if it got it earlier, (-1e8
+/// + 1e8) + 1 = 1.
 at::Tensor use(const at::Tensor& base, const at::Tensor& view) {
   const at::Tensor large = base * 1e8;
   const at::Tensor opposite = base * -1e8;
@@ -70,7 +71,7 @@ TEST_CASE("The node of a stale view is found without making it", "[tape][current
 
 TEST_CASE("A region does not take the ops that make a stale view's node for its own",
           "[tape][current_node]") {
-  // Strides do not describe this view, so autograd makes its node by calling its ops again.
+  // Strides do not describe this view, so autograd makes its node by replaying its view ops.
   const auto fn = [](bool with_region) {
     return grad_of([&](const at::Tensor& x) {
       const at::Tensor view = at::imag(at::complex(x.sin(), x.cos()).conj());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Hashes of tensors' elements, wherever these lie.
+// Hashes of tensors' elements do not depend on their layout.
 #include "tape/memory/tensor_hash.h"
 
 #include <remat/inspect/memory_meter.h>
@@ -15,7 +15,8 @@ namespace {
 
 using remat::hash_of;
 
-/// Elements of which no two that are near each other have the same bytes, if there are so many.
+/// Elements whose bytes differ from those of their neighbours, as far as the dtype has enough
+/// values.
 at::Tensor numbers(at::ScalarType dtype) {
   const at::Tensor all = at::arange(9 * 8 * 11).view({9, 8, 11});
   if (at::isComplexType(dtype))
@@ -23,7 +24,7 @@ at::Tensor numbers(at::ScalarType dtype) {
   return dtype == at::kBool ? all.remainder(7).lt(3) : all.remainder(251).to(dtype);
 }
 
-/// Each with more bytes than are hashed at a time.
+/// Returns views, each with more bytes than are hashed at a time.
 std::vector<std::pair<const char*, at::Tensor>> views_of(const at::Tensor& tensor) {
   const at::Tensor negated = tensor.is_floating_point() ? tensor._neg_view() : tensor;
   return {{"whole", tensor},

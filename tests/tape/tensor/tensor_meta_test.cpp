@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which tensors count as the same saved one, and the versions that autograd saw.
+// Tensors that count as the same saved tensor, and the versions that autograd saw.
 #include <remat/tape/tensor_meta.h>
 
 #include "support/catch.h"
@@ -73,7 +73,7 @@ TEST_CASE("A write counts for the tensor and its views, not for equal tensors an
   CHECK(version.changed_in(tensor));
   CHECK(version.changed_in(tensor.view({2, 2})));
   CHECK(version.changed_in(tensor.tensor_data()));
-  CHECK_FALSE(version.changed_in(tensor.variable_data()));  // Has a counter of its own.
+  CHECK_FALSE(version.changed_in(tensor.variable_data()));  // has its own version counter
   CHECK_FALSE(version.changed_in(tensor.clone()));
 }
 
@@ -95,7 +95,7 @@ TEST_CASE("A parameter that was written through data() has changed, although no 
 TEST_CASE("A write through data() is seen in a view of a parameter that autograd saved",
           "[tape][tensor_meta]") {
   const at::Tensor parameter = torch::ones({3, 5}).requires_grad_();
-  const at::Tensor transposed = parameter.t();  // What linear saves.
+  const at::Tensor transposed = parameter.t();  // saved by linear
   const SavedVersion version(transposed);
   CHECK_FALSE(version.changed_in(parameter.t()));
   parameter.data().mul_(0.5);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Stands for a header of the CUDA toolkit that the headers in LibTorch's wheel include and lack:
-// what a host compiler makes of CUDA's keywords. Macros that are empty mean something to nvcc
-// alone.
+// Replaces a header of the CUDA toolkit that the headers in LibTorch's wheel include but that the
+// wheel lacks: how a host compiler sees CUDA's keywords. Empty macros are keywords that matter to
+// nvcc alone.
 #pragma once
 
 #define __align__(n) __attribute__((aligned(n)))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// For users, who do not have what it includes.
+// A public header that includes a header that users do not have.
 #pragma once
 
 #include <remat/tests/high.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Of a module that nobody uses.
+// A header of a module that no other module uses.
 #pragma once
 
 struct Twin {

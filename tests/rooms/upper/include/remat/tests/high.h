@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Below nobody.
+// A header of the upper room.
 #pragma once
