@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Measures the cost of regions against the same code in plain LibTorch, in one process. over_ns is
-// the cost of remat per unit named in the benchmark's label; docs/performance.md explains each row.
+// the cost of remat per unit named in the benchmark's label; docs/explanation/performance.md
+// explains each row.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>

@@ -2,7 +2,7 @@
 
 # Programs in the documentation, compiled and run as tests.
 
-# remat_add_doc_tests(guide docs/tutorials/cpp.md): one test docs.guide.N for the N-th ```cpp block of the file. All blocks share one
+# remat_add_doc_tests(tutorial docs/tutorials/cpp.md): one test docs.tutorial.N for the N-th ```cpp block of the file. All blocks share one
 # program, so names that they define outside main() must differ.
 function(remat_add_doc_tests name file)
   set(path "${PROJECT_SOURCE_DIR}/${file}")

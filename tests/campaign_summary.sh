@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 
-# campaign_summary.sh LOG: prints the rows of the table in docs/reliability.md, one for each suite and binary in a log of
+# campaign_summary.sh LOG: prints the rows of the table in docs/explanation/reliability.md, one for each suite and binary in a log of
 # campaigns.
 set -euo pipefail
 

@@ -160,6 +160,7 @@ class Interception {
     if (op_facts(op.operator_name()).has(OpFact::kWritesNoData)) return register_note(op);
     using Level = InterceptKernel::Level;
     register_kernel(op, DispatchKey::AutogradFunctionality, Level::kAutograd);
+    if (op.schema().argumentIndexWithName("running_mean")) register_statistics(op);
     // Else LibTorch's composite kernel would win over the fallback, and compute other bits than the
     // backend's own kernel.
     if (op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||

@@ -2,7 +2,7 @@
 
 """torchtitan's Llama 3 with its own activation checkpointing of each layer: bf16, two batches a step.
 
-Needs torchtitan 0.2: docs/integrations.md. Its trainer is not started here, since it needs GPUs.
+Needs torchtitan 0.2: docs/how-to/integrations.md. Its trainer is not started here, since it needs GPUs.
 """
 
 import torch

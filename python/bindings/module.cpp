@@ -45,6 +45,29 @@
 namespace remat::python {
 namespace {
 
+/// Runs a backward with create_graph that is called outside of regions: LibTorch's engine numbers
+/// its own nodes.
+pybind11::object run_with_plain_numbers(const pybind11::function& run,
+                                        const std::vector<at::Tensor>& roots, bool accumulates,
+                                        const pybind11::args& args,
+                                        const pybind11::kwargs& kwargs) {
+  const NumberedNodes nodes;
+  pybind11::object results = run(*args, **kwargs);
+  if (accumulates) {
+    EdgeList edges;
+    for (const at::Tensor& root : roots)
+      edges.push_back(torch::autograd::impl::gradient_edge(root));
+    nodes.number_grads(edges);
+    return results;
+  }
+  std::vector<at::Tensor> gradients;
+  for (const pybind11::handle result : results) {
+    if (THPVariable_Check(result.ptr())) gradients.push_back(THPVariable_Unpack(result.ptr()));
+  }
+  nodes.number(gradients);
+  return results;
+}
+
 /// Releases the GIL while waiting, if this thread has it: the thread that is waited for may need
 /// it.
 void wait_without_gil(c10::function_ref<void()> wait) {

@@ -70,6 +70,12 @@ bool overlaps_itself(const TensorLayout& layout) {
   return false;
 }
 
+/// Returns `kept`, which another stream may have made, for use on the current stream.
+at::Tensor read_here(at::Tensor kept) {
+  note_stream_use(kept);
+  return kept;
+}
+
 /// Null if the tensor has no .grad.
 const c10::TensorImpl* grad_of(const at::Tensor& tensor) {
   if (!tensor.requires_grad()) return nullptr;
@@ -230,7 +236,7 @@ at::Tensor OutsideStorage::unpack_kept() const {
   if (is_kept_whole()) return read_here(parts[0].value.unpack());
   const c10::Storage storage = empty_storage(size_bytes_, written_->device, written_->skipped);
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
-    const at::Tensor value = part->value.unpack();
+    const at::Tensor value = read_here(part->value.unpack());
     // A placeholder from an outer region's replay that nobody may read.
     if (PlaceholderStorage::is(value.storage())) return lay_out(value.storage(), whole());
     put_part(storage, part->layout, value);

@@ -251,6 +251,7 @@ void FunctionReplayer::run_body(const ReplayParts& parts, c10::ArrayRef<at::Tens
   const ReplayThreadState thread_state(thread_state_, region.casts_weights());
   const ReplayGenerators generators(generators_);
   std::shared_ptr<const void> result;  // Outlives the scope, as in the forward.
+  const ReplayedNodes nodes;
   if (region.inner_backwards().any) number_nodes_from(region.nodes().begin);
   ReplayScope scope(parts);
   regions.set_replay(scope.replay_id());

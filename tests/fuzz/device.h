@@ -23,6 +23,10 @@ void set_random_order(uint64_t seed);
 void set_eager_order();
 std::string order_of(uint64_t seed);
 
+/// Waits until autograd's threads for devices have nothing to do. A backward that raises returns
+/// before the thread of another device has ended its node.
+void finish_backwards();
+
 /// Waits for all devices, and returns the faults that the stand-in has found since the last call;
 /// empty if there are none.
 std::string device_faults();

@@ -55,8 +55,8 @@ struct Verdict {
 
 Verdict check(const Program& program, Mode mode = Mode::kCheckpointed);
 
-/// Returns the rows of docs/reference/limits.md by which remat refuses the program with that error; null if
-/// there are none.
+/// Returns the rows of docs/reference/limits.md by which remat refuses the program with that error;
+/// null if there are none.
 const char* refusal_of(const Outcome::Error& error, const Program& program);
 
 }  // namespace remat::fuzz

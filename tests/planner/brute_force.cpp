@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Follows the executor's description in docs/reference/plan-files.md literally, with a set of the tensors in
-// memory.
+// Follows the executor's description in docs/explanation/planner.md literally, with a set of the
+// tensors in memory.
 #include "planner/brute_force.h"
 
 #include <algorithm>

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""The tables of docs/behaviours.md and docs/torch_remat.md name tests that exist, and have every behaviour. The Python code of
-both pages runs, and their links lead somewhere."""
+"""Every numbered behaviour has tests. Python in the pages runs, and their links lead somewhere."""
 
 import pathlib
 import re
@@ -20,16 +19,6 @@ def section(file, heading):
     text = file.read_text()
     assert text.count(f"\n{heading}\n") == 1
     return re.split(r"\n## ", text.split(f"\n{heading}\n")[1])[0]
-
-
-def rows(which):
-    """Returns {number: last column}; every number occurs once."""
-    heading = {"peer": "### torch_remat 0.2.2 in Python", "seed": "### torch_remat 0.1 in Python"}[which]
-    text = re.split(r"\n### ", section("behaviours.md", heading))[0]
-    found = re.findall(r"^\| (\d+) \| (.*) \|$", text, re.MULTILINE)
-    numbers = [int(number) for number, _ in found]
-    assert numbers == list(range(1, COUNT[which] + 1))
-    return dict(zip(numbers, (column for _, column in found), strict=True))
 
 
 @pytest.mark.parametrize("which", ["peer", "seed"])
@@ -61,26 +50,21 @@ def test_differences_name_behaviours_once():
     assert len(seed) >= 5 and seed <= set(TABLES["seed"])
 
 
-@pytest.mark.parametrize(
-    ("page", "count"),
-    [
-        ("README.md", 1),
-        ("docs/tutorials/python.md", 9),
-        ("docs/pains.md", 1),
-        ("docs/how-to/policies.md", 1),
-        ("docs/how-to/memory-budget.md", 1),
-        ("docs/how-to/memory-budget.md", 1),
-        ("docs/how-to/offload.md", 1),
-        ("docs/how-to/tools.md", 1),
-        ("docs/how-to/distributed.md", 2),
-        ("docs/how-to/compile.md", 2),
-        ("docs/torch_remat.md", 1),
-    ],
-)
-def test_the_examples_of_the_pages_run(page, count, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # the programs write files
-    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) >= count
+def pages():
+    """Every page of the manual, and the tables beside their tests."""
+    return [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), HERE / "README.md", ROOT / "tests/mutants/README.md"]
+
+
+def examples(page):
+    return re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+PAGES = [page for page in pages() if examples(page)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_examples_of_the_pages_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # for the files that they write
     names = {}
     for block in examples(page):
         exec(compile(block, page, "exec"), names)

@@ -161,6 +161,7 @@ class save_on_cpu(torch.autograd.graph.saved_tensors_hooks):
 @torch.no_grad()
 def pinned_copy(a, device):
     """Returns a copy through pinned memory, for which the host does not wait."""
+    a = _resolved(a)
     if a.is_cpu:
         return a.detach().contiguous().pin_memory().to(device, non_blocking=True)
     if device.type == "cpu":
@@ -230,8 +231,32 @@ def one_thread():
 
 def threads_of(seed):
     """Lets autograd use its own threads, or none: then the thread that calls backward runs all nodes."""
-    alone = ON_CUDA and random.Random(f"threads {seed}").random() < 0.4
-    return torch.autograd.set_multithreading_enabled(not alone)
+    return torch.autograd.set_multithreading_enabled(not runs_alone(seed))
+
+
+AHEAD = 20_000  # more nodes than a program makes
+
+
+def count_ahead():
+    """Makes each device's thread of autograd count its nodes from beyond all that this thread has made.
+
+    Autograd adds gradients in the order of these numbers, and each thread counts for itself."""
+    # Twice, since remat takes the numbers that replays have used off those of later nodes.
+    least = 2 * _number_of_a_node() + AHEAD
+    for device in range(torch.cuda.device_count()):
+        value = torch.ones((), device=torch.device("cuda", device), requires_grad=True) * 1
+        value.register_hook(lambda grad: _count_to(least))
+        value.backward()
+
+
+def _count_to(least):
+    while _number_of_a_node() < least:
+        pass
+
+
+def _number_of_a_node():
+    with torch.enable_grad():
+        return torch.ones((), requires_grad=True).view(()).grad_fn._sequence_nr()
 
 
 def random_states():

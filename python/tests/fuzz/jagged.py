@@ -15,7 +15,7 @@ OFFSETS = ([0, 1, 4], [0, 2, 4], [0, 4], [0, 0, 4], [0, 1, 2, 4], [0, 3, 4])
 
 def jagged_views(a, b, i):
     """Returns two nested tensors of one structure, on the memory of a and b."""
-    offsets = torch.tensor(OFFSETS[i])
+    offsets = torch.tensor(OFFSETS[i], device=a.device)
     return tuple(torch.nested.nested_tensor_from_jagged(t.clone() if t.is_leaf else t, offsets) for t in (a, b))
 
 

@@ -29,7 +29,7 @@ class Outcome:
 class Verdict:
     """kind: "same", "raises" (plain code too), "refused" (by a documented rule), "noticed" (a function does something else in the
     replay: remat raises, or is told not to compare), or a failure: "differs", "unexpected error", "no error". On CUDA also
-    "races": plain code adds up gradients in the order in which autograd's threads make them."""
+    "races": plain code adds up gradients in the order in which autograd's threads make them, or count the nodes that make them."""
 
     kind: str
     text: str = ""
@@ -278,7 +278,7 @@ def check_source(source, seed, how, engine=prelude.Remat):
     return Verdict("differs", difference) if difference else Verdict("same")
 
 
-def run_alone(fn, how, api, seed):
+def run_alone(fn, how, api, seed, threads=None):
     """Runs with its own memory, on devices without other work."""
     devices.forget_memory()
     with threads or devices.threads_of(seed):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from harness import first_difference
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "integrations.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "integrations.md"
 LAYERS = {"torchvision_resnet": 8}  # regions that wait for a backward; all other scripts have 4
 SCRIPTS = sorted(path.stem for path in integrations.SCRIPTS.glob("*.py"))
 
