@@ -59,8 +59,6 @@ ChainModel::ChainModel(const Profile& profile, OptionClass option_class, int exa
     options.push_back(options_of(type, option_class, exact_ops));
     forward_only_peak_bytes.push_back(forward_only_peak(type));
   }
-  if (profile.link_gbps > 0)
-    link_ticks_per_byte = 1e3 / profile.link_gbps;  // 1 GB/s is 1e3 bytes a us
   for (const int type : chain) ideal_time += types[type].fwd + types[type].bwd;
 }
 

@@ -45,7 +45,6 @@ struct ChainModel {
   std::vector<int> chain;
   std::vector<Merge> merges;
   Ticks ideal_time = 0;
-  double link_ticks_per_byte = 0;  ///< To host memory and back; 0: there is no link.
 };
 
 }  // namespace remat::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A time that no schedule without OFFLOAD beats, whatever its structure.
+// A time that no schedule beats, whatever its structure.
 #pragma once
 
 #include <cstdint>

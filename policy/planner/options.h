@@ -17,8 +17,6 @@ struct Option {
   int64_t kept = 0;            ///< Between forward and backward, without the output
   int64_t forward_peak = 0;    ///< Output included
   int64_t backward_peak = 0;   ///< The output's gradient included
-  std::vector<int> offloaded;  ///< Kept tensors that go to host memory; `kept` and `time` are
-                               ///< without and with their copies.
 };
 
 /// Every op of the block

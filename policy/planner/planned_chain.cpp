@@ -98,8 +98,6 @@ Plan to_plan(const PlannedChain& chain, const Schedule& schedule) {
   Plan plan;
   plan.profile_digest = chain.original.digest();
   for (const ScheduledRegion& region : schedule.regions) {
-    const BlockType& run_type = chain.names(region);
-    const Block& block = chain.model.types[region.type];
     size_t u = 0;
     for (size_t position = region.first; position < region.first + region.count; ++position) {
       PlanRow row;
@@ -109,16 +107,7 @@ Plan to_plan(const PlannedChain& chain, const Schedule& schedule) {
       row.run_first = static_cast<int>(region.first);
       row.run_count = static_cast<int>(region.count);
       for (const ProfileOp& op : chain.names(position).ops) {
-        Policy policy = region.rerun[u] ? Policy::kRecompute : Policy::kSave;
-        for (const int t : block.ops[u].outs) {
-          if (std::find(region.offloaded.begin(), region.offloaded.end(), t) ==
-              region.offloaded.end())
-            continue;
-          policy = Policy::kOffload;
-          row.offloaded.push_back({tensor_name(run_type, t), block.tensors[t].bytes});
-        }
-        row.ops.push_back({op.name, policy});
-        ++u;
+        row.ops.push_back({op.name, region.rerun[u++] ? Policy::kRecompute : Policy::kSave});
       }
       plan.table.push_back(std::move(row));
     }

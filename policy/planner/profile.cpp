@@ -36,7 +36,6 @@ void Profile::validate(const std::string& source) const {
 
 std::string Profile::digest() const {
   Digest digest;
-  digest.add(detail::to_ticks(link_gbps));
   for (const BlockType& type : block_types) {
     digest.add(type.name);
     digest.add(type.input_bytes);

@@ -258,10 +258,6 @@ double ideal_time_us(const Profile& profile) {
 }
 
 Fault find_fault(const Profile& profile) {
-  if (!(profile.link_gbps >= 0 && profile.link_gbps <= 1e6)) {
-    return ProfileFault{"link_gbps", "", "0 to 1e6 GB/s", in_digits(profile.link_gbps),
-                        "0 means no OFFLOAD."};
-  }
   if (Fault fault = check_printable("name", profile.name)) return fault;
   std::unordered_set<std::string> names;
   for (size_t i = 0; i < profile.block_types.size(); ++i) {

@@ -18,7 +18,6 @@ struct ScheduledRegion {
   size_t count = 1;
   int type = 0;
   OpSet rerun;
-  std::vector<int> offloaded;  ///< Kept tensors that go to host memory
 };
 
 /// Regions first .. next - 1 run forward-only, then the part from `next` on, then these from

@@ -97,7 +97,6 @@ void SequenceSolver::try_options(size_t last, int type, size_t next, StepMinimum
     const Demand demand = demand_of(option, block.output_bytes(), gradient_bytes(last));
     const Ticks time = option.time + block.fwd + block.bwd;
     if (next > last) {
-      if (!option.offloaded.empty()) continue;  // Nothing follows that could hide the copies.
       least.lower({demand.least, time});
     } else {
       least.lower(part(next, last), demand.held, time, demand.least);
@@ -130,7 +129,7 @@ void SequenceSolver::visit_choices(size_t first, size_t last, int64_t bytes, Tic
       if (demand.least > bytes) continue;
       const Ticks time = option.time + block.fwd + block.bwd;
       if (choice.next > last) {
-        if (option.offloaded.empty()) visit(choice, time);
+        visit(choice, time);
         continue;
       }
       const StepFunction& rest = part(choice.next, last);

@@ -33,7 +33,6 @@ struct Simulation {
   bool peak_in_backward = false;
 };
 
-/// Offloaded tensors count as kept.
 /// @throws std::logic_error if an op finds what it reads missing: no schedule that events_of
 /// accepts leads to it.
 /// @throws std::invalid_argument as events_of does.

@@ -97,23 +97,14 @@ class Reporter {
     report.op = op.name;
     report.forward_us = op.fwd_us;
     report.forward_runs = runs_[position] + (region.rerun[u] ? 1 : 0);
-    int64_t moved = 0;
     for (const int t : block.ops[u].outs) {
       report.out_bytes += block.tensors[t].bytes;
-      if (!kept[t]) continue;
-      report.kept_bytes += block.tensors[t].bytes;
-      const std::vector<int>& offloaded = region.offloaded;
-      if (std::find(offloaded.begin(), offloaded.end(), t) != offloaded.end())
-        moved += block.tensors[t].bytes;
+      if (kept[t]) report.kept_bytes += block.tensors[t].bytes;
     }
     const std::string who = readers(block, names, region.rerun, u);
     if (region.rerun[u]) {
       report.policy = Policy::kRecompute;
       report.reason = "runs again for " + who;
-    } else if (moved > 0) {
-      report.policy = Policy::kOffload;
-      report.reason = std::to_string(moved) + " of " + std::to_string(report.kept_bytes) +
-                      " bytes go to host memory and come back for " + who;
     } else if (report.kept_bytes > 0) {
       report.reason = "kept for " + who;
     } else {

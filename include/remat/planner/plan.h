@@ -28,7 +28,6 @@ struct PlanRow {
   int run_first = 0;   ///< First row of those that run as one region with this one
   int run_count = 1;   ///< How many these are; 1: it runs alone
   std::vector<PlanOp> ops;
-  std::vector<ProfileTensor> offloaded;  ///< What OFFLOAD moves to host memory
 };
 
 /// Rows first .. next - 1 run forward keeping only the input of the first; what follows runs, its
@@ -57,9 +56,8 @@ struct REMAT_API Plan {
   double total_time_us = 0;  ///< Forward, backward and what runs again
   double overhead = 0;       ///< total time / ideal time - 1
   int64_t predicted_peak_bytes = 0;
-  int64_t simulated_peak_bytes =
-      0;  ///< Of the event-by-event replay; equal to the prediction unless copies overlap.
-  double lower_bound = 0;  ///< Overhead that no schedule without OFFLOAD beats; with OFFLOAD 0
+  int64_t simulated_peak_bytes = 0;  ///< Peak of the event-by-event simulation
+  double lower_bound = 0;            ///< Overhead that no schedule beats
   double gap = 0;          ///< overhead - lower_bound
   int64_t least_budget_bytes = 0;  ///< The least that any plan of the class fits into
   std::vector<PlanRow> table;

@@ -27,7 +27,6 @@ struct PlannerOptions {
   /// Every set of policies is tried of regions with at most so many ops, which takes 2^ops; of
   /// larger ones the lower hull and its neighbours. 0 to 20; others count as the nearest.
   int exact_ops = 18;
-  bool offload = true;  ///< Use the profile's link to host memory, if it has one.
   size_t max_breakpoints =
       0;  ///< Per part of the chain; fewer are faster and no longer optimal. 0 and 1: all.
   std::function<void(double fraction)> progress =
@@ -42,7 +41,7 @@ struct FrontierPoint {
 };
 
 /// All budgets at once: a plan for any budget takes the time of the last point whose budget is not
-/// above it. Without OFFLOAD.
+/// above it.
 class REMAT_API Frontier {
  public:
   Frontier() = default;
@@ -103,7 +102,7 @@ class REMAT_API Planner {
   /// @throws std::invalid_argument as Plan::from_json.
   Plan read_plan(std::string_view text, const std::string& source = "plan") const;
 
-  /// Overhead that no schedule within the budget beats, OFFLOAD apart; infinity: none fits.
+  /// Overhead that no schedule within the budget beats; infinity: none fits.
   double lower_bound(int64_t budget_bytes) const;
 
   /// What people do by hand: every layer (merged regions if the profile has any, else all regions

@@ -54,8 +54,6 @@ struct MergePattern {
 /// memory. A plain value: copies are independent, and threads may read one at the same time.
 struct REMAT_API Profile {
   std::string name;
-  double link_gbps =
-      0;  ///< Of the link to host memory, each way, in 1e9 bytes a second; 0: no OFFLOAD.
   std::vector<BlockType> block_types;
   std::vector<int> chain;  ///< Per region in execution order, an index into block_types.
   std::vector<MergePattern> merge_patterns;
