@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Runs of regions that come again and again, such as the half blocks of a transformer's block, as
-// merged types of the chain planner: a plan may replay them as one segment.
+// Runs of different regions that come again and again, to be planned as one region too.
 #pragma once
 
-#include <remat/planner/profile.h>
+#include <remat/planner/chain.h>
 
 namespace remat::detail {
 
-/// Op names must differ from type to type.
-void add_merge_patterns(Profile& profile);
+void add_merges(Chain& chain);
 
 }  // namespace remat::detail

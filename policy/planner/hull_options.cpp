@@ -7,7 +7,7 @@
 #include <unordered_set>
 
 #include "keep_hull.h"
-#include "options.h"
+#include <remat/planner/options.h>
 
 namespace remat::detail {
 

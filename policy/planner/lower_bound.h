@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backward_moment.h"
-#include "chain_model.h"
+#include <remat/planner/chain_model.h>
 #include "keep_hull.h"
 
 namespace remat::detail {

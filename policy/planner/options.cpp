@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Measures policies of a region and enumerates them.
-#include "options.h"
+#include <remat/planner/options.h>
 
 #include <algorithm>
 #include <tuple>

@@ -9,7 +9,7 @@
 
 #include "lower_bound.h"
 #include "planned_chain.h"
-#include "sequence_solver.h"
+#include <remat/planner/sequence_solver.h>
 #include "slot_reports.h"
 
 namespace remat {

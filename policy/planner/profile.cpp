@@ -4,7 +4,7 @@
 #include <remat/planner/digest.h>
 #include <remat/planner/profile.h>
 
-#include "block.h"
+#include <remat/planner/block.h>
 #include "profile_check.h"
 
 namespace remat {

@@ -7,7 +7,7 @@
 #include <remat/planner/json_tree.h>
 #include <remat/planner/profile.h>
 
-#include "block.h"
+#include <remat/planner/block.h>
 #include "profile_check.h"
 
 namespace remat {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Schedules out of solved parts, and the order of their events.
-#include "schedule.h"
+#include <remat/planner/schedule.h>
 
 #include <algorithm>
 #include <limits>

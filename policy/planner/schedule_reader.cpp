@@ -59,7 +59,8 @@ class RegionReader {
     };
     const PlanRow& row = plan_.table[position];
     const std::string expected =
-        text(static_cast<int>(position), chain_.region_name(position), chain_.split.part[position]);
+        text(static_cast<int>(position), chain_.original_type(position).name,
+             chain_.split.parts[position].part);
     const std::string got = text(row.position, row.region, row.part);
     if (got != expected) fail_(place(position), expected, got);
     const std::string run =
@@ -71,7 +72,7 @@ class RegionReader {
   void read_ops(size_t position) {
     const PlanRow& row = plan_.table[position];
     const std::string here = place(position) + ".ops";
-    const std::vector<ProfileOp>& ops = chain_.names(position).ops;
+    const std::span<const ProfileOp> ops = chain_.ops(position);
     if (row.ops.size() != ops.size())
       fail_(here, std::to_string(ops.size()) + " ops", std::to_string(row.ops.size()));
     for (size_t i = 0; i < ops.size(); ++i, ++next_op_) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Dynamic programming over the parts of a chain, by rising length.
-#include "sequence_solver.h"
+#include <remat/planner/sequence_solver.h>
 
 #include <algorithm>
 #include <unordered_map>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "schedule.h"
+#include <remat/planner/schedule.h>
 
 namespace remat::detail {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Minima of falling step functions, by merging their breakpoints.
-#include "step_function.h"
+#include <remat/planner/step_function.h>
 
 #include <algorithm>
 #include <limits>

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "chain_model.h"
-#include "sequence_solver.h"
+#include <remat/planner/chain_model.h>
+#include <remat/planner/sequence_solver.h>
 
 namespace remat::detail {
 

@@ -8,8 +8,8 @@
 #include <functional>
 #include <vector>
 
-#include "chain_model.h"
-#include "step_function.h"
+#include <remat/planner/chain_model.h>
+#include <remat/planner/step_function.h>
 
 namespace remat::detail {
 

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A profile in numbers: equal block types are one, merged types know where they fit, each type has
-// its options.
+// A chain ready to be solved: equal types are one, and each type has its options.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
-#include <remat/planner/profile.h>
-
-#include "block.h"
-#include "options.h"
+#include <remat/planner/chain.h>
+#include <remat/planner/options.h>
 
 namespace remat::detail {
 
@@ -19,7 +15,7 @@ namespace remat::detail {
 struct Merge {
   std::vector<int> pattern;  ///< Types, as in ChainModel::chain
   int type = 0;
-  int named = 0;  ///< The block type of the profile that names its ops and tensors
+  int named = 0;  ///< The type in the chain that was given, which names its ops and tensors
 };
 
 /// What a planner may choose from.
@@ -31,7 +27,7 @@ enum class OptionClass : uint8_t {
 
 struct ChainModel {
   /// Regions of at most `exact_ops` ops have all their options tried.
-  ChainModel(const Profile& profile, OptionClass options, int exact_ops);
+  ChainModel(const Chain& from, OptionClass options, int exact_ops);
 
   size_t length() const { return chain.size(); }
   const Block& block(size_t position) const { return types[chain[position]]; }
