@@ -50,10 +50,10 @@ class RegionBuilder {
   int32_t leaving_;
   ChainRegion region_;
   Block block_;
-  std::vector<int32_t> joined_;                  // Per record of the region
-  std::vector<size_t> op_of_;                    // Per record of the region
-  std::unordered_map<int32_t, int> tensor_of_;   // Per local storage
-  size_t first_reader_ = 0;                      // First op that reads what enters
+  std::vector<int32_t> joined_;                 // Per record of the region
+  std::vector<size_t> op_of_;                   // Per record of the region
+  std::unordered_map<int32_t, int> tensor_of_;  // Per local storage
+  size_t first_reader_ = 0;                     // First op that reads what enters
 };
 
 }  // namespace remat::detail

@@ -162,7 +162,8 @@ bool StepChain::is_plannable() const {
   for (size_t i = 0; i < chain.regions.size(); ++i) {
     const Block& block = chain.types[chain.regions[i]];
     if (block.ops.size() > max_region_ops || (i > 0 && !passes_gradient(block))) return false;
-    for (const BlockTensor& tensor : block.tensors) bytes += 2.0 * static_cast<double>(tensor.bytes);
+    for (const BlockTensor& tensor : block.tensors)
+      bytes += 2.0 * static_cast<double>(tensor.bytes);
     for (const BlockOp& op : block.ops) {
       bytes += static_cast<double>(op.fwd_tmp) + static_cast<double>(op.bwd_tmp);
       if (op.fwd > most_region_ticks || op.bwd > most_region_ticks) return false;

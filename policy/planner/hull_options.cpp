@@ -6,8 +6,8 @@
 
 #include <unordered_set>
 
-#include "keep_hull.h"
 #include <remat/planner/options.h>
+#include "keep_hull.h"
 
 namespace remat::detail {
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "backward_moment.h"
 #include <remat/planner/chain_model.h>
+#include "backward_moment.h"
 #include "keep_hull.h"
 
 namespace remat::detail {

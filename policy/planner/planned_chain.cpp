@@ -126,7 +126,8 @@ void add_costs(const PlannedChain& chain, const Schedule& schedule, Plan& plan) 
   plan.predicted_peak_bytes = required_bytes(chain.model, schedule);
   plan.simulated_peak_bytes = simulation.peak;
   const size_t peak_row = row_op(chain, simulation.peak_position, simulation.peak_op).position;
-  plan.peak_region = "region " + std::to_string(peak_row) + " '" + chain.original_type(peak_row).name +
+  plan.peak_region = "region " + std::to_string(peak_row) + " '" +
+                     chain.original_type(peak_row).name +
                      (simulation.peak_in_backward ? "', backward" : "', forward");
   plan.held.clear();
   for (const Holding& holding : simulation.held) {

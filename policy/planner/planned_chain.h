@@ -12,8 +12,8 @@
 
 #include <remat/planner/chain_model.h>
 #include <remat/planner/schedule.h>
-#include "simulator.h"
 #include <remat/planner/split_chain.h>
+#include "simulator.h"
 
 namespace remat::detail {
 

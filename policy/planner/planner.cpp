@@ -7,9 +7,9 @@
 #include <limits>
 #include <stdexcept>
 
+#include <remat/planner/sequence_solver.h>
 #include "lower_bound.h"
 #include "planned_chain.h"
-#include <remat/planner/sequence_solver.h>
 #include "slot_reports.h"
 
 namespace remat {
@@ -103,8 +103,7 @@ Schedule layer_schedule(const detail::ChainModel& model) {
 /// The replay must come to what was planned: if not, the planner is wrong, and says so.
 void check_replay(const Plan& plan, double planned_us, bool exact) {
   const bool same_peak = plan.predicted_peak_bytes == plan.simulated_peak_bytes;
-  const bool in_time =
-      exact ? plan.total_time_us == planned_us : plan.total_time_us <= planned_us;
+  const bool in_time = exact ? plan.total_time_us == planned_us : plan.total_time_us <= planned_us;
   const bool in_budget = !plan.feasible || plan.simulated_peak_bytes <= plan.budget_bytes;
   if (same_peak && in_time && in_budget) return;
   throw std::logic_error("[planner] budget " + std::to_string(plan.budget_bytes) +

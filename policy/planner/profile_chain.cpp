@@ -23,8 +23,7 @@ Block to_block(const BlockType& type) {
                          indices(from.ins),
                          {},
                          {}});
-    for (const ProfileTensor& out : from.outs)
-      index_of.emplace(out.name, block.add_out(out.bytes));
+    for (const ProfileTensor& out : from.outs) index_of.emplace(out.name, block.add_out(out.bytes));
     block.ops.back().backward_needs = indices(from.bwd_needs);
   }
   block.link(index_of.at(type.output));

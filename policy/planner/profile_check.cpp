@@ -11,8 +11,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "profile_chain.h"
 #include <remat/planner/split_chain.h>
+#include "profile_chain.h"
 
 namespace remat::detail {
 
@@ -159,7 +159,8 @@ Fault check_chain(const Profile& profile) {
                         std::to_string(taken), "Correct input_bytes or the order."};
   }
   std::vector<char> passes;
-  for (const BlockType& type : profile.block_types) passes.push_back(passes_gradient(to_block(type)) ? 1 : 0);
+  for (const BlockType& type : profile.block_types)
+    passes.push_back(passes_gradient(to_block(type)) ? 1 : 0);
   for (size_t i = 1; i < profile.chain.size(); ++i) {
     if (passes[profile.chain[i]]) continue;
     return ProfileFault{indexed("chain", i), region(profile, i),

@@ -123,12 +123,9 @@ std::string Profile::to_json() const {
   for (const MergePattern& merge : merge_patterns) {
     merges.push_back({{"pattern", merge.pattern}, {"block_type", merge.block_type}});
   }
-  const ordered_json all = {{"name", name},
-                            {"time_unit", "us"},
-                            {"byte_unit", "B"},
-                            {"block_types", std::move(types)},
-                            {"chain", chain},
-                            {"merge_patterns", std::move(merges)}};
+  const ordered_json all = {{"name", name},     {"time_unit", "us"},
+                            {"byte_unit", "B"}, {"block_types", std::move(types)},
+                            {"chain", chain},   {"merge_patterns", std::move(merges)}};
   return all.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 

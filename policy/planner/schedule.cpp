@@ -156,8 +156,7 @@ Schedule extract_schedule(const SequenceSolver& solver, int64_t bytes) {
       continue;
     }
     const Option& option = model.options[choice.type][choice.option];
-    schedule.regions.push_back(
-        {part.first, choice.next - part.first, choice.type, option.rerun});
+    schedule.regions.push_back({part.first, choice.next - part.first, choice.type, option.rerun});
     if (choice.next > part.last) continue;
     const int64_t held = option.kept + model.types[choice.type].output_bytes();
     parts.push_back({choice.next, part.last, part.bytes - held});

@@ -42,7 +42,8 @@ class StepMinimum {
  private:
   /// Candidates from this many bytes on cannot improve when their least time is `least_time`.
   int64_t useless_from(Ticks least_time) const;
-  void merge();
+  /// Takes the candidates, the first of which improves; steps before `unchanged` stay.
+  void merge(size_t unchanged);
 
   StepFunction best_;
   StepFunction candidate_;
