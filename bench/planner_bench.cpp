@@ -55,14 +55,6 @@ void layers_96_193_regions(benchmark::State& state) {
 }
 BENCHMARK(layers_96_193_regions)->Unit(benchmark::kMillisecond);
 
-/// Uses a link of 25 GB/s to host memory: the heuristic solves the chain once per window.
-void gpt2_large_offload(benchmark::State& state) {
-  remat::Profile profile = gpt2("gpt2-large", 0, 2, 512, "v100");
-  profile.link_gbps = 25;
-  plan_all(state, profile);
-}
-BENCHMARK(gpt2_large_offload)->Unit(benchmark::kMillisecond);
-
 }  // namespace
 
 BENCHMARK_MAIN();

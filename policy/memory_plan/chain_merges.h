@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Recurring runs of regions, such as the half blocks of a transformer's block, as merged types of
-// the chain planner, whose plans may replay them as one segment.
+// Runs of different regions that come again and again, to be planned as one region too.
 #pragma once
 
-#include <remat/planner/profile.h>
+#include <remat/planner/chain.h>
 
 namespace remat::detail {
 
-/// Adds merge patterns. Op names must differ between types.
-void add_merge_patterns(Profile& profile);
+void add_merges(Chain& chain);
 
 }  // namespace remat::detail

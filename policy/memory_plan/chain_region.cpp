@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 namespace remat::detail {
@@ -12,12 +13,8 @@ namespace remat::detail {
 namespace {
 
 /// The planner compares times; noise below a nanosecond must not make types differ.
-double rounded_us(double us) {
-  return std::round(us * 1000) / 1000;
-}
-
-void add_once(std::vector<std::string>& names, const std::string& name) {
-  if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+Ticks rounded_ticks(double us) {
+  return to_ticks(std::round(us * 1000) / 1000);
 }
 
 }  // namespace
@@ -25,7 +22,12 @@ void add_once(std::vector<std::string>& names, const std::string& name) {
 RegionBuilder::RegionBuilder(const StepGraph& graph, const ValueSpans& spans,
                              const std::vector<char>& pinned, int32_t begin, int32_t end,
                              int32_t entering, int32_t leaving)
-    : graph_(graph), spans_(spans), pinned_(pinned), entering_(entering), leaving_(leaving) {
+    : graph_(graph),
+      spans_(spans),
+      pinned_(pinned),
+      entering_(entering),
+      leaving_(leaving),
+      block_(entering < 0 ? 0 : graph.bytes(entering), begin > 0) {
   region_.begin = begin;
   region_.end = end;
   joined_.resize(end - begin);
@@ -45,7 +47,10 @@ RegionBuilder::RegionBuilder(const StepGraph& graph, const ValueSpans& spans,
       for (const int32_t slot : graph.slots_of_record[j]) add_needs(slot);
     }
   }
-  lead_gradients();
+  const size_t maker = output_maker();
+  lead_gradients(maker);
+  set_backward_workspaces(maker);
+  block_.link(block_.ops[maker].outs.front());
 }
 
 int32_t RegionBuilder::find(int32_t record) {
@@ -108,25 +113,24 @@ bool RegionBuilder::is_entering(int32_t value) const {
 }
 
 void RegionBuilder::add_op(const std::vector<int32_t>& records) {
-  const std::string k = std::to_string(type_.ops.size());
-  ProfileOp op;
-  op.name = k;
-  op.kind = "ew";
-  op.outs = {{"g" + k, 0}};
+  double forward_us = 0;
+  double backward_us = 0;
+  int64_t workspace_bytes = 0;
+  block_.ops.emplace_back();
+  block_.add_out(0);  // Its gradient, see Note [Gradients in the chain].
   for (const int32_t j : records) {
     const StepRecord& record = graph_.profile.records[j];
-    op.fwd_us += record.replay_us;
-    op.bwd_us += record.backward_us;
-    op.fwd_tmp_bytes = std::max(op.fwd_tmp_bytes, record.workspace_bytes);
+    forward_us += record.replay_us;
+    backward_us += record.backward_us;
+    workspace_bytes = std::max(workspace_bytes, record.workspace_bytes);
     for (const int32_t v : record.makes) {
-      if (!is_local(v)) continue;
-      names_[v] = "t" + k + "." + std::to_string(op.outs.size());
-      op.outs.push_back({names_[v], graph_.bytes(v)});
+      if (is_local(v)) tensor_of_[v] = block_.add_out(graph_.bytes(v));
     }
   }
-  op.fwd_us = rounded_us(op.fwd_us);
-  op.bwd_us = rounded_us(op.bwd_us);
-  type_.ops.push_back(std::move(op));
+  BlockOp& op = block_.ops.back();
+  op.fwd = rounded_ticks(forward_us);
+  op.bwd = rounded_ticks(backward_us);
+  op.fwd_tmp = workspace_bytes;
 }
 
 void RegionBuilder::add_reads(int32_t value) {
@@ -143,7 +147,7 @@ void RegionBuilder::add_reads(int32_t value) {
     if (enters) {
       first_reader_ = std::min(first_reader_, k);
     } else if (op_of_[spans_.first[storage] - region_.begin] != k) {
-      add_once(type_.ops[k].ins, names_[storage]);
+      add_once(block_.ops[k].ins, tensor_of_.at(storage));
     }
   }
 }
@@ -153,38 +157,35 @@ void RegionBuilder::add_needs(int32_t slot) {
   const int32_t storage = graph_.profile.values[saved.value].storage;
   size_t k = op_of_[saved.record - region_.begin];
   if (is_entering(saved.value)) {
-    add_once(type_.ops[k].bwd_needs, "in");
+    add_once(block_.ops[k].backward_needs, 0);
   } else if (is_local(storage)) {
     // The op that later writes the storage needs it.
     k = std::max(k, op_of_[spans_.first[storage] - region_.begin]);
-    add_once(type_.ops[k].bwd_needs, names_[storage]);
+    add_once(block_.ops[k].backward_needs, tensor_of_.at(storage));
   }
+}
+
+size_t RegionBuilder::output_maker() const {
+  return leaving_ < 0 ? block_.ops.size() - 1 : op_of_[spans_.first[leaving_] - region_.begin];
 }
 
 /// See Note [Gradients in the chain].
-void RegionBuilder::lead_gradients() {
+void RegionBuilder::lead_gradients(size_t output_maker) {
   const bool is_first = region_.begin == 0;
-  const size_t in = first_reader_ < type_.ops.size() ? first_reader_ : 0;
-  size_t out = type_.ops.size() - 1;
-  type_.output = "g" + std::to_string(out);
+  const size_t in = first_reader_ < block_.ops.size() ? first_reader_ : 0;
+  BlockOp& maker = block_.ops[output_maker];
   if (leaving_ >= 0) {
-    out = op_of_[spans_.first[leaving_] - region_.begin];
-    std::vector<ProfileTensor>& outs = type_.ops[out].outs;
-    type_.output = names_.at(leaving_);
-    for (ProfileTensor& tensor : outs) {
-      if (tensor.name == type_.output) std::swap(tensor, outs[0]);
-    }
+    const auto leaving = std::find(maker.outs.begin(), maker.outs.end(), tensor_of_.at(leaving_));
+    std::swap(*leaving, maker.outs.front());
   }
-  if (!is_first) add_once(type_.ops[in].ins, "in");
-  if (in < out) add_once(type_.ops[out].ins, type_.ops[in].outs[0].name);
-  if (in > out && !is_first) add_once(type_.ops[out].ins, "in");
-  type_.input_grad = !is_first;
-  type_.input_bytes = entering_ < 0 ? 0 : graph_.bytes(entering_);
-  set_backward_workspaces(in, out);
+  if (!is_first) add_once(block_.ops[in].ins, 0);
+  if (in < output_maker) add_once(maker.ins, block_.ops[in].outs.front());
+  if (in > output_maker && !is_first) add_once(maker.ins, 0);
+  first_reader_ = in;
 }
 
-void RegionBuilder::set_backward_workspaces(size_t first_reader, size_t output_maker) {
-  std::vector<int64_t> most(type_.ops.size(), 0);
+void RegionBuilder::set_backward_workspaces(size_t output_maker) {
+  std::vector<int64_t> most(block_.ops.size(), 0);
   for (const StepNode& node : graph_.profile.nodes) {
     if (!is_inside(node.record)) continue;
     int64_t& bytes = most[op_of_[node.record - region_.begin]];
@@ -193,9 +194,9 @@ void RegionBuilder::set_backward_workspaces(size_t first_reader, size_t output_m
   const int64_t output = leaving_ < 0 ? 0 : graph_.bytes(leaving_);
   for (size_t k = 0; k < most.size(); ++k) {
     int64_t counted = k >= output_maker ? output : 0;
-    if (region_.begin > 0 && k <= std::min(first_reader, output_maker))
-      counted += type_.input_bytes;
-    type_.ops[k].bwd_tmp_bytes = std::max<int64_t>(0, most[k] - counted);
+    if (region_.begin > 0 && k <= std::min(first_reader_, output_maker))
+      counted += block_.input_bytes();
+    block_.ops[k].bwd_tmp = std::max<int64_t>(0, most[k] - counted);
   }
 }
 

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// One region of a cut step as a block type of the chain planner.
+// One region of a cut step as a region of the chain planner.
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <string>
+#include <unordered_map>
 #include <vector>
 
-#include <remat/planner/profile.h>
-
+#include <remat/planner/block.h>
 #include "cut_choice.h"
 #include "step_chain.h"
 
@@ -28,7 +26,7 @@ class RegionBuilder {
                 int32_t begin, int32_t end, int32_t entering, int32_t leaving);
 
   const ChainRegion& region() const { return region_; }
-  BlockType take() { return std::move(type_); }
+  Block take() { return std::move(block_); }
 
  private:
   void join_writes();
@@ -39,8 +37,9 @@ class RegionBuilder {
   void add_op(const std::vector<int32_t>& records);
   void add_reads(int32_t value);
   void add_needs(int32_t value);
-  void lead_gradients();
-  void set_backward_workspaces(size_t first_reader, size_t output_maker);
+  size_t output_maker() const;
+  void lead_gradients(size_t output_maker);
+  void set_backward_workspaces(size_t output_maker);
   bool is_local(int32_t storage) const;
   bool is_entering(int32_t value) const;
   bool is_inside(int32_t record) const { return region_.begin <= record && record < region_.end; }
@@ -51,11 +50,11 @@ class RegionBuilder {
   int32_t entering_;
   int32_t leaving_;
   ChainRegion region_;
-  BlockType type_;
-  std::vector<int32_t> joined_;           // per record of the region
-  std::vector<size_t> op_of_;             // per record of the region
-  std::map<int32_t, std::string> names_;  // of local storages
-  size_t first_reader_ = 0;               // op that first reads the entering storage
+  Block block_;
+  std::vector<int32_t> joined_;                 // Per record of the region
+  std::vector<size_t> op_of_;                   // Per record of the region
+  std::unordered_map<int32_t, int> tensor_of_;  // Per local storage
+  size_t first_reader_ = 0;                     // First op that reads what enters
 };
 
 }  // namespace remat::detail

@@ -7,11 +7,10 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
-#include <optional>
 #include <set>
-#include <stdexcept>
 
-#include <remat/planner/planner.h>
+#include <remat/planner/schedule.h>
+#include <remat/planner/sequence_solver.h>
 
 namespace remat::detail {
 
@@ -24,22 +23,23 @@ constexpr std::array<RegionShares, 3> region_shares = {{{0.06, 0.006}, {0.12, 0.
 constexpr int32_t small_step = 300;  // in records; larger steps use two chains, to save time
 constexpr size_t most_moved_candidates = 128;
 constexpr size_t moved_shares = 8;
-constexpr size_t exact_regions = 100;  // planning time grows with their third power
+constexpr size_t exact_regions = 100;  // Solving a chain takes time with their third power.
+constexpr size_t thinned_breakpoints = 1000;
 
-/// Budgets spread evenly over all bytes, and again over the lowest quarter, where plans change
-/// most.
-std::vector<int64_t> budgets_of(const Frontier& frontier) {
-  const int64_t least = frontier.least_budget_bytes();
-  const int64_t range = frontier.no_checkpoint_peak_bytes() - least;
+/// Budgets evenly over the bytes, and again over the least quarter, where plans change most; of
+/// budgets with one plan the least.
+std::vector<int64_t> budgets_of(const StepFunction& times) {
+  const int64_t least = times.front().bytes;
+  const int64_t range = times.back().bytes - least;
   std::vector<int64_t> budgets;
   for (int32_t i = 0; i <= chain_budgets / 2; ++i) {
     budgets.push_back(least + range * i / (chain_budgets / 2));
     budgets.push_back(least + range * i / (chain_budgets * 2));
   }
   std::sort(budgets.begin(), budgets.end());
-  std::vector<int64_t> points;  // budgets with the same plan count once
+  std::vector<int64_t> points;
   for (const int64_t budget : budgets) {
-    const int64_t point = frontier.at(budget)->budget_bytes;
+    const int64_t point = step_at(times, budget)->bytes;
     if (points.empty() || points.back() != point) points.push_back(point);
   }
   return points;
@@ -53,16 +53,7 @@ void erase(std::vector<int32_t>& values, int32_t value) {
   values.erase(std::remove(values.begin(), values.end(), value), values.end());
 }
 
-/// nullopt for numbers outside the chain planner's range.
-std::optional<Planner> planner_of(const StepChain& chain, const PlannerOptions& options) {
-  try {
-    return Planner(chain.profile, options);
-  } catch (const std::invalid_argument&) {
-    return std::nullopt;
-  }
-}
-
-/// Adds groups of halves, quarters, and so on, so that O(log n) segments are whole at a time.
+/// Groups of halves, of halves of these, and so on: O(log n) segments are whole at a time.
 void add_halves(int32_t first, int32_t end, StepGroups& groups) {
   if (end - first < 3) return;
   const int32_t middle = first + (end - first) / 2;
@@ -117,13 +108,13 @@ void PlanSearch::try_chain(const StepRegions& regions) {
   try_regions(regions);
   const StepChain chain(graph_, spans_, regions);
   if (!chain.is_plannable()) return;
-  PlannerOptions options;
-  options.exact_ops = exact_ops;
-  if (chain.regions.size() > exact_regions) options.max_breakpoints = 1000;
-  const std::optional<Planner> planner = planner_of(chain, options);
-  if (!planner) return;
-  for (const int64_t budget : budgets_of(planner->frontier())) {
-    const CutProposal proposal = to_proposal(graph_, chain, regions, planner->plan(budget));
+  const SplitChain split = split_chain(chain.chain, split_above);
+  const ChainModel model(split.chain, OptionClass::kAll, exact_ops);
+  const size_t breakpoints = chain.regions.size() > exact_regions ? thinned_breakpoints : 0;
+  const SequenceSolver solver(model, {.max_breakpoints = breakpoints});
+  for (const int64_t budget : budgets_of(solver.whole())) {
+    const CutProposal proposal =
+        to_proposal(graph_, chain, regions, split, extract_schedule(solver, budget));
     evaluate(number_of(proposal.positions, proposal.groups), proposal.keep);
   }
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Makes block types of regions, and segments of a plan's rows.
+// Regions to types, scheduled regions to segments.
 #include "step_chain.h"
 
 #include <algorithm>
-#include <map>
 
 #include "chain_merges.h"
 #include "chain_region.h"
@@ -13,62 +12,47 @@ namespace remat::detail {
 
 namespace {
 
-constexpr size_t most_ops = 256;  // the planner's limit per region
+// Sums of more would overflow, since a region may run once for each region behind it.
+constexpr double most_bytes = 1e17;
+constexpr Ticks most_region_ticks = Ticks{1000000000} * 1000000;
+constexpr double most_chain_ticks = 4e18;
 
-/// A key that is equal for regions that may be planned as one type; workspaces may differ.
-std::string shape_of(const BlockType& type) {
-  std::string shape =
-      std::to_string(type.input_bytes) + "|" + type.output + (type.input_grad ? "|" : "|first");
-  const auto add = [&](const std::vector<std::string>& names) {
-    for (const std::string& name : names) shape += name + ",";
-    shape += ";";
+/// Do two regions differ in workspaces alone? Then they are planned as one type.
+bool is_alike(const Block& a, const Block& b) {
+  const auto same_op = [](const BlockOp& x, const BlockOp& y) {
+    return x.fwd == y.fwd && x.bwd == y.bwd && x.ins == y.ins && x.outs == y.outs &&
+           x.backward_needs == y.backward_needs;
   };
-  for (const ProfileOp& op : type.ops) {
-    shape += std::to_string(op.fwd_us) + "," + std::to_string(op.bwd_us) + ":";
-    for (const ProfileTensor& out : op.outs)
-      shape += out.name + "=" + std::to_string(out.bytes) + ",";
-    add(op.ins);
-    add(op.bwd_needs);
-  }
-  return shape;
+  return a.output == b.output && a.tensors == b.tensors &&
+         std::equal(a.ops.begin(), a.ops.end(), b.ops.begin(), b.ops.end(), same_op);
 }
 
-void widen(BlockType& type, const BlockType& other) {
+void widen(Block& type, const Block& other) {
   for (size_t k = 0; k < type.ops.size(); ++k) {
-    ProfileOp& op = type.ops[k];
-    op.fwd_tmp_bytes = std::max(op.fwd_tmp_bytes, other.ops[k].fwd_tmp_bytes);
-    op.bwd_tmp_bytes = std::max(op.bwd_tmp_bytes, other.ops[k].bwd_tmp_bytes);
+    BlockOp& op = type.ops[k];
+    op.fwd_tmp = std::max(op.fwd_tmp, other.ops[k].fwd_tmp);
+    op.bwd_tmp = std::max(op.bwd_tmp, other.ops[k].bwd_tmp);
   }
 }
 
-size_t op_number(const std::string& name) {
-  return std::stoul(name.substr(name.rfind('.') + 1));
-}
-
-/// Translates a plan of the chain, row by row.
-class PlanReader {
+/// Reads a schedule of the chain, position by position of the split chain.
+class ScheduleReader {
  public:
-  PlanReader(const StepGraph& graph, const StepChain& chain, const Plan& plan)
-      : graph_(graph), chain_(chain), plan_(plan) {
-    int region = -1;
-    for (const PlanRow& row : plan.table) {
-      if (row.part == 0) ++region;
-      region_of_row_.push_back(region);
-    }
+  ScheduleReader(const StepGraph& graph, const StepChain& chain, const SplitChain& split,
+                 const Schedule& schedule)
+      : graph_(graph), chain_(chain), split_(split), schedule_(schedule) {
     find_segments();
   }
 
   CutProposal run(const std::vector<char>& pinned) {
-    for (const PlanGroup& group : plan_.groups) {
-      const std::pair segments(segment_of_row_[group.first], segment_of_row_[group.next]);
-      auto& groups = out_.groups;  // nested groups may become the same segments
+    for (const ScheduledGroup& group : schedule_.groups) {
+      const std::pair segments(segment_of_[group.first], segment_of_[group.next]);
+      auto& groups = out_.groups;  // of one within another the same segments may be left
       const bool is_new = std::find(groups.begin(), groups.end(), segments) == groups.end();
       if (segments.second - segments.first >= 2 && is_new) groups.push_back(segments);
     }
     out_.keep.assign(graph_.profile.values.size(), 0);
-    for (size_t row = 0; row < plan_.table.size(); ++row) {
-      if (!runs_within_its_segment(static_cast<int>(row))) keep_saved(row);
-    }
+    for (const ScheduledRegion& region : schedule_.regions) keep_saved(region);
     for (size_t v = 0; v < out_.keep.size(); ++v) {
       if (pinned[graph_.profile.values[v].storage]) out_.keep[v] = 1;
     }
@@ -76,93 +60,123 @@ class PlanReader {
   }
 
  private:
-  const std::vector<int32_t>& records(size_t row, const PlanOp& op) const {
-    return chain_.regions[region_of_row_[row]].ops[op_number(op.name)];
+  size_t op_count(size_t position) const {
+    return split_.chain.types[split_.chain.regions[position]].ops.size();
   }
 
-  /// Rows that run as one become one segment, and so do interleaved parts of a region.
+  const std::vector<int32_t>& records(size_t position, size_t op) const {
+    const RegionPart& part = split_.parts[position];
+    return chain_.regions[part.original].ops[part.first_op + op];
+  }
+
+  /// First and last record of a position.
+  std::pair<int32_t, int32_t> span(size_t position) const {
+    const bool is_whole_or_first = split_.parts[position].part == 0;
+    const int32_t begin = chain_.regions[split_.parts[position].original].begin;
+    std::pair<int32_t, int32_t> all(is_whole_or_first ? begin : graph_.size(), begin);
+    for (size_t op = 0; op < op_count(position); ++op) {
+      if (!is_whole_or_first) all.first = std::min(all.first, records(position, op).front());
+      all.second = std::max(all.second, records(position, op).back());
+    }
+    return all;
+  }
+
+  /// Regions that run as one are one segment, and so are parts of a region that interleave.
   void find_segments() {
     int32_t last_record = -1;
-    for (size_t row = 0; row < plan_.table.size(); ++row) {
-      const PlanRow& planned = plan_.table[row];
-      int32_t first = chain_.regions[region_of_row_[row]].begin;
-      int32_t last = first;
-      if (planned.part > 0) first = graph_.size();
-      for (const PlanOp& op : planned.ops) {
-        if (planned.part > 0) first = std::min(first, records(row, op).front());
-        last = std::max(last, records(row, op).back());
+    for (const ScheduledRegion& region : schedule_.regions) {
+      for (size_t i = 0; i < region.count; ++i) {
+        const auto [first, last] = span(region.first + i);
+        const bool continues = i > 0 || first <= last_record;
+        if (!segment_of_.empty() && !continues) out_.positions.push_back(first);
+        last_record = std::max(last_record, last);
+        segment_of_.push_back(static_cast<int32_t>(out_.positions.size()));
       }
-      const bool continues = planned.run_first != static_cast<int>(row) || first <= last_record;
-      if (row > 0 && !continues) out_.positions.push_back(first);
-      last_record = std::max(last_record, last);
-      segment_of_row_.push_back(static_cast<int32_t>(out_.positions.size()));
     }
-    segment_of_row_.push_back(static_cast<int32_t>(out_.positions.size()) + 1);
+    segment_of_.push_back(static_cast<int32_t>(out_.positions.size()) + 1);
   }
 
-  /// True if the row's innermost group is a single segment. Then the segment's replay is the run
-  /// that would keep values for backward, so nothing of it is kept.
-  bool runs_within_its_segment(int row) const {
-    const PlanGroup* inner = nullptr;
-    for (const PlanGroup& group : plan_.groups) {
-      if (row < group.first || row >= group.next) continue;
+  /// In a group of one segment that segment's replay is the run that would leave things for
+  /// backward, so nothing of it is kept.
+  bool runs_within_its_segment(size_t position) const {
+    const ScheduledGroup* inner = nullptr;
+    for (const ScheduledGroup& group : schedule_.groups) {
+      if (position < group.first || position >= group.next) continue;
       if (inner == nullptr || group.next - group.first < inner->next - inner->first) inner = &group;
     }
-    return inner != nullptr && segment_of_row_[inner->next] - segment_of_row_[inner->first] < 2;
+    return inner != nullptr && segment_of_[inner->next] - segment_of_[inner->first] < 2;
   }
 
-  void keep_saved(size_t row) {
-    for (const PlanOp& op : plan_.table[row].ops) {
-      if (op.policy == Policy::kRecompute) continue;
-      for (const int32_t j : records(row, op)) {
-        for (const int32_t v : graph_.results[j]) out_.keep[v] = 1;
+  void keep_saved(const ScheduledRegion& region) {
+    size_t op_of_region = 0;
+    for (size_t position = region.first; position < region.first + region.count; ++position) {
+      const bool keeps = !runs_within_its_segment(position);
+      for (size_t op = 0; op < op_count(position); ++op) {
+        if (!region.rerun[op_of_region++] && keeps) keep_results(records(position, op));
       }
+    }
+  }
+
+  void keep_results(const std::vector<int32_t>& records) {
+    for (const int32_t j : records) {
+      for (const int32_t v : graph_.results[j]) out_.keep[v] = 1;
     }
   }
 
   const StepGraph& graph_;
   const StepChain& chain_;
-  const Plan& plan_;
-  std::vector<int> region_of_row_;
-  std::vector<int32_t> segment_of_row_;
+  const SplitChain& split_;
+  const Schedule& schedule_;
+  std::vector<int32_t> segment_of_;  // Per position, and the end
   CutProposal out_;
 };
 
 }  // namespace
 
 StepChain::StepChain(const StepGraph& graph, const ValueSpans& spans, const StepRegions& chosen) {
-  std::map<std::string, int> types;
   int32_t begin = 0;
   for (size_t i = 0; i <= chosen.positions.size(); ++i) {
-    const int32_t end = i < chosen.positions.size() ? chosen.positions[i] : graph.size();
+    const bool is_last = i == chosen.positions.size();
+    const int32_t end = is_last ? graph.size() : chosen.positions[i];
     RegionBuilder builder(graph, spans, chosen.pinned, begin, end,
-                          i == 0 ? -1 : chosen.passing[i - 1],
-                          i < chosen.positions.size() ? chosen.passing[i] : -1);
+                          i == 0 ? -1 : chosen.passing[i - 1], is_last ? -1 : chosen.passing[i]);
     regions.push_back(builder.region());
-    BlockType type = builder.take();
-    const auto [at, is_new] =
-        types.emplace(shape_of(type), static_cast<int>(profile.block_types.size()));
-    if (is_new) {
-      type.name = "r" + std::to_string(at->second);
-      for (ProfileOp& op : type.ops) op.name = type.name + "." + op.name;
-      profile.block_types.push_back(std::move(type));
+    Block block = builder.take();
+    std::vector<Block>& types = chain.types;
+    const auto alike = std::find_if(types.begin(), types.end(),
+                                    [&](const Block& type) { return is_alike(type, block); });
+    chain.regions.push_back(static_cast<int>(alike - types.begin()));
+    if (alike == types.end()) {
+      types.push_back(std::move(block));
     } else {
-      widen(profile.block_types[at->second], type);
+      widen(*alike, block);
     }
-    profile.chain.push_back(at->second);
     begin = end;
   }
-  add_merge_patterns(profile);
+  add_merges(chain);
 }
 
 bool StepChain::is_plannable() const {
-  return std::all_of(profile.block_types.begin(), profile.block_types.end(),
-                     [](const BlockType& type) { return type.ops.size() <= most_ops; });
+  double bytes = 0;
+  double ticks = 0;
+  for (size_t i = 0; i < chain.regions.size(); ++i) {
+    const Block& block = chain.types[chain.regions[i]];
+    if (block.ops.size() > max_region_ops || (i > 0 && !passes_gradient(block))) return false;
+    for (const BlockTensor& tensor : block.tensors)
+      bytes += 2.0 * static_cast<double>(tensor.bytes);
+    for (const BlockOp& op : block.ops) {
+      bytes += static_cast<double>(op.fwd_tmp) + static_cast<double>(op.bwd_tmp);
+      if (op.fwd > most_region_ticks || op.bwd > most_region_ticks) return false;
+    }
+    ticks += static_cast<double>(block.fwd + block.bwd);
+  }
+  return bytes <= most_bytes &&
+         ticks * static_cast<double>(chain.regions.size() + 2) <= most_chain_ticks;
 }
 
 CutProposal to_proposal(const StepGraph& graph, const StepChain& chain, const StepRegions& regions,
-                        const Plan& plan) {
-  return PlanReader(graph, chain, plan).run(regions.pinned);
+                        const SplitChain& split, const Schedule& schedule) {
+  return ScheduleReader(graph, chain, split, schedule).run(regions.pinned);
 }
 
 }  // namespace remat::detail

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A cut step as a chain of regions for the chain planner, and plans of that chain as cuts of the
-// step.
+// A cut step as a chain of regions, and schedules of that chain as cuts of the step.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include <remat/planner/plan.h>
-#include <remat/planner/profile.h>
+#include <remat/planner/chain.h>
+#include <remat/planner/schedule.h>
+#include <remat/planner/split_chain.h>
 
 #include "cut_choice.h"
 #include "step_units.h"
@@ -26,9 +25,10 @@ struct ChainRegion {
 struct StepChain {
   StepChain(const StepGraph& graph, const ValueSpans& spans, const StepRegions& regions);
 
-  bool is_plannable() const;  ///< True if no region has too many ops
+  /// Are the numbers and the regions' sizes within what the chain planner takes?
+  bool is_plannable() const;
 
-  Profile profile;  ///< Op k of a type has a name that ends in ".k"
+  Chain chain;
   std::vector<ChainRegion> regions;
 };
 
@@ -39,7 +39,8 @@ struct CutProposal {
   std::vector<char> keep;  ///< Per value
 };
 
+/// @param split the parts of the chain that the schedule is of
 CutProposal to_proposal(const StepGraph& graph, const StepChain& chain, const StepRegions& regions,
-                        const Plan& plan);
+                        const SplitChain& split, const Schedule& schedule);
 
 }  // namespace remat::detail

@@ -144,6 +144,7 @@ int32_t StepSimulator::own_memory_from(int32_t value) const {
 
 void StepSimulator::start_backward() {
   out_.kept_bytes = 0;
+  note_storages();
   for (const int32_t v : released_values_) last_holder_[v] = graph_.profile.values[v].released - 1;
   for (const int32_t copied : needs_.copied_from_outside()) out_.kept_bytes += graph_.bytes(copied);
   for (const HeldValue& kept : needs_.kept_at_root()) {
@@ -162,25 +163,29 @@ void StepSimulator::start_backward() {
   now_ = graph_.profile.end_bytes + out_.kept_bytes;
 }
 
-/// Note [Memory that kept values share]: what a replay gives to a slot lies in the memory that the
-/// forward saved while that is alive. If remat keeps the storage's newest value, remat itself holds
-/// that memory. Older values that are kept, or that a group gives, are copies, and slots then hold
-/// the forward's memory, too.
-int32_t StepSimulator::memory_until(const HeldValue& kept) const {
-  int32_t until = kept.until;
-  const bool is_newest = graph_.overwritten_by[kept.value] == StepGraph::never;
-  if (!is_newest || graph_.is_outside(kept.value)) return until;
-  const auto storage_of = [&](int32_t value) { return graph_.profile.values[value].storage; };
-  if (storage_of(kept.value) == kept.value) return until;  // the only value of its storage
-  const auto share = [&](const std::vector<HeldValue>& others) {
-    for (const HeldValue& other : others) {
-      if (storage_of(other.value) == storage_of(kept.value)) until = std::max(until, other.until);
+void StepSimulator::note_storages() {
+  storage_until_.assign(graph_.profile.values.size(), -1);
+  const auto note = [&](const std::vector<HeldValue>& held) {
+    for (const HeldValue& value : held) {
+      int32_t& until = storage_until_[graph_.profile.values[value.value].storage];
+      until = std::max(until, value.until);
     }
   };
-  share(needs_.kept_at_root());
+  note(needs_.kept_at_root());
   for (int32_t group = units_.segments(); group < units_.size(); ++group)
-    share(needs_.of(group).held);
-  return until;
+    note(needs_.of(group).held);
+}
+
+/// Note [Memory that kept values share]: what replays give for a slot lies in the memory that the
+/// forward saved, while that is alive: remat itself has it if it keeps the storage's newest value.
+/// Older ones that are kept, or that a group gives, are copies, of which slots then hold that
+/// memory, too.
+int32_t StepSimulator::memory_until(const HeldValue& kept) const {
+  const bool is_newest = graph_.overwritten_by[kept.value] == StepGraph::never;
+  if (!is_newest || graph_.is_outside(kept.value)) return kept.until;
+  const int32_t storage = graph_.profile.values[kept.value].storage;
+  const bool is_only_value = storage == kept.value;
+  return is_only_value ? kept.until : storage_until_[storage];
 }
 
 /// The moment counts as that of a record after the last.

@@ -43,6 +43,7 @@ class StepSimulator {
   void start_backward();
   void wait_for_backward();
   void let_go();
+  void note_storages();
   int32_t memory_until(const HeldValue& kept) const;
   void run_backward();
   void end_node(size_t node);
@@ -88,10 +89,11 @@ class StepSimulator {
   /// Per value: the node that frees that memory; -1: freed before backward.
   std::vector<int32_t> last_holder_;
   std::vector<Replayed> replayed_;
-  int64_t needed_ = 0;                 // bytes that leave and that backward still needs
-  std::vector<int64_t> needed_until_;  // per node: bytes of needed_ that end with it
-  std::vector<int32_t> put_;           // values given to the engine
-  std::vector<char> is_put_;           // per value
+  std::vector<int32_t> storage_until_;  // Per storage: the last node that holds a value of it
+  int64_t needed_ = 0;                  // Of what leaves and backward still needs
+  std::vector<int64_t> needed_until_;   // Per node: of these bytes, those that its end frees
+  std::vector<int32_t> put_;            // Values that the engine is given
+  std::vector<char> is_put_;            // Per value
   std::vector<CopyStep> copy_steps_;
   std::vector<std::vector<int32_t>> dropped_by_;  // per node: values that slots hold until its end
 };

@@ -1,55 +1,42 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Translates names to indices.
-#include "block.h"
+// Builds blocks, and follows their gradients.
+#include <remat/planner/block.h>
 
 #include <algorithm>
-#include <unordered_map>
 
 namespace remat::detail {
 
-namespace {
-
-std::vector<int> indices(const std::vector<std::string>& names,
-                         const std::unordered_map<std::string, int>& index_of) {
-  std::vector<int> all;
-  for (const std::string& name : names) {
-    const int index = index_of.at(name);
-    if (std::find(all.begin(), all.end(), index) == all.end()) all.push_back(index);
-  }
-  return all;
+Block::Block(int64_t input_bytes, bool input_has_gradient) {
+  tensors.push_back({input_bytes, -1, -1, -1, input_has_gradient});
 }
 
-}  // namespace
+int Block::add_out(int64_t bytes) {
+  const int index = static_cast<int>(tensors.size());
+  tensors.push_back({bytes, static_cast<int>(ops.size()) - 1, -1, -1, false});
+  ops.back().outs.push_back(index);
+  return index;
+}
 
-Block::Block(const BlockType& type) {
-  std::unordered_map<std::string, int> index_of = {{"in", 0}};
-  tensors.push_back({type.input_bytes, -1, -1, -1, type.input_grad});
-  for (const ProfileOp& from : type.ops) {
-    const int op_index = static_cast<int>(ops.size());
-    BlockOp op;
-    op.fwd = to_ticks(from.fwd_us);
-    op.bwd = to_ticks(from.bwd_us);
-    op.fwd_tmp = from.fwd_tmp_bytes;
-    op.bwd_tmp = from.bwd_tmp_bytes;
-    op.ins = indices(from.ins, index_of);
-    for (const ProfileTensor& out : from.outs) {
-      const int index = static_cast<int>(tensors.size());
-      index_of.emplace(out.name, index);
-      tensors.push_back({out.bytes, op_index, op_index, -1, op.outs.empty()});
-      op.outs.push_back(index);
-    }
-    op.backward_needs = indices(from.bwd_needs, index_of);
-    for (const int in : op.ins) tensors[in].last_reader = op_index;
+void Block::link(int output_tensor) {
+  output = output_tensor;
+  for (BlockTensor& tensor : tensors) tensor.last_reader = tensor.producer;
+  for (size_t u = 0; u < ops.size(); ++u) {
+    const BlockOp& op = ops[u];
+    const int index = static_cast<int>(u);
+    tensors[op.outs.front()].has_gradient = true;
+    for (const int in : op.ins) tensors[in].last_reader = index;
     for (const int need : op.backward_needs) {
       int& first = tensors[need].first_backward_user;
-      if (first < 0) first = op_index;
+      if (first < 0) first = index;
     }
     fwd += op.fwd;
     bwd += op.bwd;
-    ops.push_back(std::move(op));
   }
-  output = index_of.at(type.output);
+}
+
+void add_once(std::vector<int>& tensors, int tensor) {
+  if (std::find(tensors.begin(), tensors.end(), tensor) == tensors.end()) tensors.push_back(tensor);
 }
 
 std::vector<char> ops_with_gradient(const Block& block) {
@@ -62,6 +49,15 @@ std::vector<char> ops_with_gradient(const Block& block) {
     for (const int in : block.ops[u].ins) wanted[in] = 1;
   }
   return reached;
+}
+
+bool passes_gradient(const Block& block) {
+  const std::vector<char> reached = ops_with_gradient(block);
+  for (size_t u = 0; u < block.ops.size(); ++u) {
+    const std::vector<int>& ins = block.ops[u].ins;
+    if (reached[u] && std::find(ins.begin(), ins.end(), 0) != ins.end()) return true;
+  }
+  return false;
 }
 
 }  // namespace remat::detail

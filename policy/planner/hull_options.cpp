@@ -5,8 +5,8 @@
 
 #include <unordered_set>
 
+#include <remat/planner/options.h>
 #include "keep_hull.h"
-#include "options.h"
 
 namespace remat::detail {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "block.h"
+#include <remat/planner/block.h>
 
 namespace remat::detail {
 

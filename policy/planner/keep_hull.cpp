@@ -6,7 +6,7 @@
 
 #include <remat/planner/min_cut.h>
 
-#include "options.h"
+#include <remat/planner/options.h>
 
 namespace remat::detail {
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A lower bound on the time of all schedules without OFFLOAD.
+// A time that no schedule beats, whatever its structure.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include <remat/planner/chain_model.h>
 #include "backward_moment.h"
-#include "chain_model.h"
 #include "keep_hull.h"
 
 namespace remat::detail {

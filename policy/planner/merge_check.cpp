@@ -6,7 +6,7 @@
 #include <set>
 #include <unordered_map>
 
-#include "block.h"
+#include <remat/planner/block.h>
 #include "profile_check.h"
 
 namespace remat::detail {

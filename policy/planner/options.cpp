@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Measures a region's policies and enumerates them.
-#include "options.h"
+// Measures policies of a region and enumerates them.
+#include <remat/planner/options.h>
 
 #include <algorithm>
 #include <tuple>

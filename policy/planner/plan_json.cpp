@@ -25,16 +25,11 @@ std::string all_digits(double value) {
 ordered_json row_json(const PlanRow& row) {
   ordered_json ops = ordered_json::object();
   for (const PlanOp& op : row.ops) ops[op.name] = policy_name(op.policy);
-  ordered_json json = {{"position", row.position},
-                       {"region", row.region},
-                       {"part", row.part},
-                       {"run", {row.run_first, row.run_count}},
-                       {"ops", std::move(ops)}};
-  if (!row.offloaded.empty()) {
-    json["offload"] = ordered_json::object();
-    for (const ProfileTensor& tensor : row.offloaded) json["offload"][tensor.name] = tensor.bytes;
-  }
-  return json;
+  return {{"position", row.position},
+          {"region", row.region},
+          {"part", row.part},
+          {"run", {row.run_first, row.run_count}},
+          {"ops", std::move(ops)}};
 }
 
 ordered_json held_json(const std::vector<PeakHolding>& held) {
@@ -51,10 +46,10 @@ ordered_json held_json(const std::vector<PeakHolding>& held) {
 
 Policy read_policy(const JsonValue& value) {
   const std::string name = value.string();
-  for (const Policy policy : {Policy::kSave, Policy::kRecompute, Policy::kOffload}) {
+  for (const Policy policy : {Policy::kSave, Policy::kRecompute}) {
     if (name == policy_name(policy)) return policy;
   }
-  value.fail("\"SAVE\", \"RECOMPUTE\" or \"OFFLOAD\"", value.shown());
+  value.fail("\"SAVE\" or \"RECOMPUTE\"", value.shown());
 }
 
 std::vector<int> read_pair(const JsonValue& value) {
@@ -70,7 +65,7 @@ int read_int(const JsonValue& value) {
 }
 
 PlanRow read_row(const JsonValue& value) {
-  value.check_members({"position", "region", "run", "ops"}, {"part", "offload"});
+  value.check_members({"position", "region", "run", "ops"}, {"part"});
   PlanRow row;
   row.position = read_int(value.at("position"));
   row.region = value.at("region").string();
@@ -80,10 +75,6 @@ PlanRow read_row(const JsonValue& value) {
   row.run_count = run[1];
   for (const auto& [name, policy] : value.at("ops").members())
     row.ops.push_back({name, read_policy(policy)});
-  if (value.has("offload")) {
-    for (const auto& [name, bytes] : value.at("offload").members())
-      row.offloaded.push_back({name, bytes.integer()});
-  }
   return row;
 }
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "profile_chain.h"
+
 namespace remat::detail {
 
 namespace {
@@ -25,8 +27,8 @@ struct RowOp {
 
 RowOp row_op(const PlannedChain& chain, size_t first, int op) {
   RowOp at{first, static_cast<size_t>(op)};
-  for (; at.op >= chain.names(at.position).ops.size(); ++at.position)
-    at.op -= chain.names(at.position).ops.size();
+  for (; at.op >= chain.ops(at.position).size(); ++at.position)
+    at.op -= chain.ops(at.position).size();
   return at;
 }
 
@@ -39,19 +41,19 @@ PeakHolding describe(const PlannedChain& chain, const Holding& holding) {
   if (of_chain) {
     const bool is_last = holding.position == chain.model.length();
     if (is_last) --out.position;
-    out.slot = is_last ? chain.names(out.position).output : "in";
+    out.slot = is_last ? chain.original_type(out.position).output : "in";
     const std::string what = is_last ? "last output" : "region input";
     out.what = holding.kind == Holding::Kind::kChainTensor ? what : "gradient of " + what;
-    out.region = chain.region_name(out.position);
+    out.region = chain.original_type(out.position).name;
     return out;
   }
   const Block& block = chain.model.types[holding.type];
   const bool is_workspace = holding.kind == Holding::Kind::kWorkspace;
   const int op = is_workspace ? holding.index : block.tensors[holding.index].producer;
   const RowOp at = row_op(chain, holding.position, op);
-  const ProfileOp& named = chain.names(at.position).ops[at.op];
+  const ProfileOp& named = chain.ops(at.position)[at.op];
   out.position = static_cast<int>(at.position);
-  out.region = chain.region_name(at.position);
+  out.region = chain.original_type(at.position).name;
   if (is_workspace) {
     out.what = "workspace";
     out.slot = named.name;
@@ -64,61 +66,46 @@ PeakHolding describe(const PlannedChain& chain, const Holding& holding) {
 
 }  // namespace
 
-const std::string& tensor_name(const BlockType& type, int index) {
-  for (const ProfileOp& op : type.ops) {
-    if (index <= static_cast<int>(op.outs.size())) return op.outs[index - 1].name;
-    index -= static_cast<int>(op.outs.size());
-  }
-  throw std::logic_error(
-      "[planner] tensor: expected an index of the type, got a larger one. Report this.");
-}
-
 PlannedChain::PlannedChain(const Profile& from, OptionClass options, int exact_ops)
     : original(validated(from)),
-      split(split_regions(original, split_above)),
-      model(split.profile, options, exact_ops) {}
+      split(split_chain(to_chain(original), split_above)),
+      model(split.chain, options, exact_ops) {}
 
-const BlockType& PlannedChain::names(const ScheduledRegion& region) const {
-  if (region.count == 1) return names(region.first);
+std::span<const ProfileOp> PlannedChain::ops(const ScheduledRegion& region) const {
+  if (region.count == 1) return ops(region.first);
   for (const Merge& merge : model.merges) {
     if (merge.type == region.type && merge.pattern.size() == region.count &&
         model.matches(merge, region.first, model.length() - 1)) {
-      return split.profile.block_types[merge.named];
+      return original.block_types[merge.named].ops;
     }
   }
   throw std::logic_error("[planner] region " + std::to_string(region.first) +
                          ": expected a merged type, got none. Report this.");
 }
 
-const std::string& PlannedChain::region_name(size_t position) const {
-  return original.block_types[original.chain[split.original[position]]].name;
+std::span<const ProfileOp> PlannedChain::ops(size_t position) const {
+  const std::span<const ProfileOp> all = original_type(position).ops;
+  return all.subspan(split.parts[position].first_op, model.block(position).ops.size());
+}
+
+const BlockType& PlannedChain::original_type(size_t position) const {
+  return original.block_types[original.chain[split.parts[position].original]];
 }
 
 Plan to_plan(const PlannedChain& chain, const Schedule& schedule) {
   Plan plan;
   plan.profile_digest = chain.original.digest();
   for (const ScheduledRegion& region : schedule.regions) {
-    const BlockType& run_type = chain.names(region);
-    const Block& block = chain.model.types[region.type];
     size_t u = 0;
     for (size_t position = region.first; position < region.first + region.count; ++position) {
       PlanRow row;
       row.position = static_cast<int>(position);
-      row.region = chain.region_name(position);
-      row.part = chain.split.part[position];
+      row.region = chain.original_type(position).name;
+      row.part = chain.split.parts[position].part;
       row.run_first = static_cast<int>(region.first);
       row.run_count = static_cast<int>(region.count);
-      for (const ProfileOp& op : chain.names(position).ops) {
-        Policy policy = region.rerun[u] ? Policy::kRecompute : Policy::kSave;
-        for (const int t : block.ops[u].outs) {
-          if (std::find(region.offloaded.begin(), region.offloaded.end(), t) ==
-              region.offloaded.end())
-            continue;
-          policy = Policy::kOffload;
-          row.offloaded.push_back({tensor_name(run_type, t), block.tensors[t].bytes});
-        }
-        row.ops.push_back({op.name, policy});
-        ++u;
+      for (const ProfileOp& op : chain.ops(position)) {
+        row.ops.push_back({op.name, region.rerun[u++] ? Policy::kRecompute : Policy::kSave});
       }
       plan.table.push_back(std::move(row));
     }
@@ -139,7 +126,8 @@ void add_costs(const PlannedChain& chain, const Schedule& schedule, Plan& plan) 
   plan.predicted_peak_bytes = required_bytes(chain.model, schedule);
   plan.simulated_peak_bytes = simulation.peak;
   const size_t peak_row = row_op(chain, simulation.peak_position, simulation.peak_op).position;
-  plan.peak_region = "region " + std::to_string(peak_row) + " '" + chain.region_name(peak_row) +
+  plan.peak_region = "region " + std::to_string(peak_row) + " '" +
+                     chain.original_type(peak_row).name +
                      (simulation.peak_in_backward ? "', backward" : "', forward");
   plan.held.clear();
   for (const Holding& holding : simulation.held) {

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A profile ready for planning, with the names behind its numbers, and conversions between
-// schedules and plans.
+// A profile ready to be planned, with the names of its numbers; schedules as plans.
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 
 #include <remat/planner/plan.h>
 #include <remat/planner/profile.h>
 
-#include "chain_model.h"
-#include "schedule.h"
+#include <remat/planner/chain_model.h>
+#include <remat/planner/schedule.h>
+#include <remat/planner/split_chain.h>
 #include "simulator.h"
-#include "split_regions.h"
 
 namespace remat::detail {
 
@@ -21,23 +21,18 @@ struct PlannedChain {
   /// @throws std::invalid_argument as Profile::validate does
   PlannedChain(const Profile& from, OptionClass options, int exact_ops = 18);
 
-  /// The block type that names the ops and tensors of a run.
-  const BlockType& names(const ScheduledRegion& region) const;
-  const BlockType& names(size_t position) const {
-    return split.profile.block_types[split.profile.chain[position]];
-  }
-  /// Name of the original region.
-  const std::string& region_name(size_t position) const;
+  /// The named ops of a run or of one region.
+  std::span<const ProfileOp> ops(const ScheduledRegion& region) const;
+  std::span<const ProfileOp> ops(size_t position) const;
+  /// The type that a region, or the region that it is a part of, has in the profile.
+  const BlockType& original_type(size_t position) const;
 
   Profile original;
-  SplitProfile split;
+  SplitChain split;
   ChainModel model;
 };
 
-/// Name of a tensor of a block type; `index` as in its Block.
-const std::string& tensor_name(const BlockType& type, int index);
-
-/// A plan with table and groups, without costs.
+/// Table and groups. Costs are left out.
 Plan to_plan(const PlannedChain& chain, const Schedule& schedule);
 
 /// Adds times, peaks and the holdings at the peak, by simulation.

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The planner: combines the exact frontier, the lower bound and OFFLOAD.
+// Plans from the exact frontier, with the lower bound beside them.
 #include <remat/planner/planner.h>
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 #include <stdexcept>
 
+#include <remat/planner/sequence_solver.h>
 #include "lower_bound.h"
-#include "offload_search.h"
 #include "planned_chain.h"
-#include "sequence_solver.h"
 #include "slot_reports.h"
 
 namespace remat {
@@ -33,11 +31,6 @@ struct Planner::State {
       points.push_back({step.bytes + input_bytes(), detail::to_us(step.time), overhead(step.time)});
     }
     frontier = Frontier(std::move(points), ideal_us, solver.exact());
-    if (options.offload && chain.model.link_ticks_per_byte > 0 &&
-        options.plan_class == PlanClass::kAll) {
-      offload.emplace(chain.model,
-                      detail::SolverOptions{options.max_breakpoints, options.progress});
-    }
   }
 
   int64_t input_bytes() const { return chain.model.input_bytes(0); }
@@ -55,13 +48,10 @@ struct Planner::State {
     return std::max(0.0, ratio * (1 - roundings) - 1);
   }
 
-  /// Adds the least budget, which all plans of the planner share, and this plan's gap to the bound.
-  /// The bound is for schedules without OFFLOAD; with a link it says nothing.
+  /// Says what all plans of the planner say alike, and how far this one is from the bound.
   void add_bounds(Plan& plan) const {
     plan.least_budget_bytes = std::min(frontier.least_budget_bytes(), plan.simulated_peak_bytes);
-    if (offload)
-      plan.least_budget_bytes = std::min(plan.least_budget_bytes, offload->least_budget_bytes());
-    plan.lower_bound = offload || !plan.feasible ? 0 : lower_bound(plan.budget_bytes);
+    plan.lower_bound = plan.feasible ? lower_bound(plan.budget_bytes) : 0;
     plan.gap = plan.overhead - plan.lower_bound;
     if (plan.gap >= 0) return;
     throw std::logic_error("[planner] budget " + std::to_string(plan.budget_bytes) +
@@ -73,9 +63,6 @@ struct Planner::State {
   /// The schedule for a budget, or for the least budget that fits.
   Schedule best(int64_t budget_bytes) const {
     const int64_t least = solver.whole().front().bytes + input_bytes();
-    const detail::OffloadPlan* moved = offload ? offload->best(budget_bytes) : nullptr;
-    const detail::Step* step = detail::step_at(solver.whole(), budget_bytes - input_bytes());
-    if (moved != nullptr && (step == nullptr || moved->time < step->time)) return moved->schedule;
     return detail::extract_schedule(solver, std::max(budget_bytes, least) - input_bytes());
   }
 
@@ -83,7 +70,6 @@ struct Planner::State {
   detail::SequenceSolver solver;
   detail::LowerBound bound;
   Frontier frontier;
-  std::optional<detail::OffloadSearch> offload;
 };
 
 namespace {
@@ -113,11 +99,10 @@ Schedule layer_schedule(const detail::ChainModel& model) {
   return schedule;
 }
 
-/// The simulation must confirm the plan; otherwise the planner is wrong, and this throws.
-void check_replay(const Plan& plan, bool has_offload, double planned_us, bool exact) {
-  const bool same_peak = has_offload || plan.predicted_peak_bytes == plan.simulated_peak_bytes;
-  const bool in_time =
-      has_offload || (exact ? plan.total_time_us == planned_us : plan.total_time_us <= planned_us);
+/// The replay must come to what was planned: if not, the planner is wrong, and says so.
+void check_replay(const Plan& plan, double planned_us, bool exact) {
+  const bool same_peak = plan.predicted_peak_bytes == plan.simulated_peak_bytes;
+  const bool in_time = exact ? plan.total_time_us == planned_us : plan.total_time_us <= planned_us;
   const bool in_budget = !plan.feasible || plan.simulated_peak_bytes <= plan.budget_bytes;
   if (same_peak && in_time && in_budget) return;
   throw std::logic_error("[planner] budget " + std::to_string(plan.budget_bytes) +
@@ -153,16 +138,12 @@ Plan Planner::plan(int64_t budget_bytes) const {
   const Schedule schedule = state_->best(budget_bytes);
   Plan plan = detail::to_plan(state_->chain, schedule);
   detail::add_costs(state_->chain, schedule, plan);
-  const bool has_offload =
-      std::any_of(schedule.regions.begin(), schedule.regions.end(),
-                  [](const ScheduledRegion& region) { return !region.offloaded.empty(); });
   plan.budget_bytes = budget_bytes;
   plan.feasible = plan.simulated_peak_bytes <= budget_bytes;
   state_->add_bounds(plan);
   const FrontierPoint* point =
       state_->frontier.at(plan.feasible ? budget_bytes : state_->frontier.least_budget_bytes());
-  check_replay(plan, has_offload, point == nullptr ? 0 : point->total_time_us,
-               state_->frontier.exact());
+  check_replay(plan, point == nullptr ? 0 : point->total_time_us, state_->frontier.exact());
   return plan;
 }
 

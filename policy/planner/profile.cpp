@@ -4,7 +4,7 @@
 #include <remat/planner/digest.h>
 #include <remat/planner/profile.h>
 
-#include "block.h"
+#include <remat/planner/block.h>
 #include "profile_check.h"
 
 namespace remat {
@@ -36,7 +36,6 @@ void Profile::validate(const std::string& source) const {
 
 std::string Profile::digest() const {
   Digest digest;
-  digest.add(detail::to_ticks(link_gbps));
   for (const BlockType& type : block_types) {
     digest.add(type.name);
     digest.add(type.input_bytes);

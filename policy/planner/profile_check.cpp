@@ -11,8 +11,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "block.h"
-#include "split_regions.h"
+#include <remat/planner/split_chain.h>
+#include "profile_chain.h"
 
 namespace remat::detail {
 
@@ -131,17 +131,6 @@ class TypeCheck {
   std::unordered_set<std::string> ops_;
 };
 
-/// True if the gradient of the region's output reaches its input.
-bool passes_gradient(const BlockType& type) {
-  const Block block(type);
-  const std::vector<char> reached = ops_with_gradient(block);
-  for (size_t u = 0; u < block.ops.size(); ++u) {
-    const std::vector<int>& ins = block.ops[u].ins;
-    if (reached[u] && std::find(ins.begin(), ins.end(), 0) != ins.end()) return true;
-  }
-  return false;
-}
-
 std::string region(const Profile& profile, size_t position) {
   return "region " + std::to_string(position) + " " +
          quoted(profile.block_types[profile.chain[position]].name);
@@ -170,7 +159,8 @@ Fault check_chain(const Profile& profile) {
                         std::to_string(taken), "Correct input_bytes or the order."};
   }
   std::vector<char> passes;
-  for (const BlockType& type : profile.block_types) passes.push_back(passes_gradient(type) ? 1 : 0);
+  for (const BlockType& type : profile.block_types)
+    passes.push_back(passes_gradient(to_block(type)) ? 1 : 0);
   for (size_t i = 1; i < profile.chain.size(); ++i) {
     if (passes[profile.chain[i]]) continue;
     return ProfileFault{indexed("chain", i), region(profile, i),
@@ -194,7 +184,7 @@ Fault check_parts(const Profile& profile) {
   for (size_t i = 0; i < profile.block_types.size(); ++i) {
     const BlockType& type = profile.block_types[i];
     if (!in_chain[i] || type.ops.size() <= max_region_ops) continue;
-    const size_t ops = largest_part(type, split_above);
+    const size_t ops = largest_part(to_block(type), split_above);
     if (ops <= max_region_ops) continue;
     return ProfileFault{indexed("block_types", i) + ".ops", "type " + quoted(type.name),
                         "at most " + std::to_string(max_region_ops) +
@@ -258,10 +248,6 @@ double ideal_time_us(const Profile& profile) {
 }
 
 Fault find_fault(const Profile& profile) {
-  if (!(profile.link_gbps >= 0 && profile.link_gbps <= 1e6)) {
-    return ProfileFault{"link_gbps", "", "0 to 1e6 GB/s", in_digits(profile.link_gbps),
-                        "0 means no OFFLOAD."};
-  }
   if (Fault fault = check_printable("name", profile.name)) return fault;
   std::unordered_set<std::string> names;
   for (size_t i = 0; i < profile.block_types.size(); ++i) {

@@ -7,7 +7,7 @@
 #include <remat/planner/json_tree.h>
 #include <remat/planner/profile.h>
 
-#include "block.h"
+#include <remat/planner/block.h>
 #include "profile_check.h"
 
 namespace remat {
@@ -87,7 +87,6 @@ Profile Profile::from_json(std::string_view text, const std::string& source) {
   check_unit(value.at("byte_unit"), "B");
   Profile profile;
   if (value.has("name")) profile.name = value.at("name").string();
-  if (value.has("link_gbps")) profile.link_gbps = value.at("link_gbps").number();
   for (const JsonValue& type : value.at("block_types").items())
     profile.block_types.push_back(read_block_type(type));
   profile.chain = value.at("chain").ints();
@@ -124,13 +123,9 @@ std::string Profile::to_json() const {
   for (const MergePattern& merge : merge_patterns) {
     merges.push_back({{"pattern", merge.pattern}, {"block_type", merge.block_type}});
   }
-  const ordered_json all = {{"name", name},
-                            {"time_unit", "us"},
-                            {"byte_unit", "B"},
-                            {"link_gbps", link_gbps},
-                            {"block_types", std::move(types)},
-                            {"chain", chain},
-                            {"merge_patterns", std::move(merges)}};
+  const ordered_json all = {{"name", name},     {"time_unit", "us"},
+                            {"byte_unit", "B"}, {"block_types", std::move(types)},
+                            {"chain", chain},   {"merge_patterns", std::move(merges)}};
   return all.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 

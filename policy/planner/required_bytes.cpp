@@ -26,7 +26,6 @@ int64_t required_bytes(const ChainModel& model, const Schedule& schedule) {
     const Block& block = model.types[region.type];
     const Option option = measure_option(block, region.rerun);
     int64_t left = option.kept;
-    for (const int t : region.offloaded) left -= block.tensors[t].bytes;
     if (event.kind == ScheduleEvent::Kind::kForward) {
       most = std::max(most, held + gradient + option.forward_peak);
       held += left + block.output_bytes();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Schedules from solved parts, and the order of their events.
-#include "schedule.h"
+// Schedules out of solved parts, and the order of their events.
+#include <remat/planner/schedule.h>
 
 #include <algorithm>
 #include <limits>
@@ -156,8 +156,7 @@ Schedule extract_schedule(const SequenceSolver& solver, int64_t bytes) {
       continue;
     }
     const Option& option = model.options[choice.type][choice.option];
-    schedule.regions.push_back(
-        {part.first, choice.next - part.first, choice.type, option.rerun, option.offloaded});
+    schedule.regions.push_back({part.first, choice.next - part.first, choice.type, option.rerun});
     if (choice.next > part.last) continue;
     const int64_t held = option.kept + model.types[choice.type].output_bytes();
     parts.push_back({choice.next, part.last, part.bytes - held});

@@ -12,18 +12,6 @@
 namespace remat::detail {
 namespace {
 
-/// The index of an op's out by its name; -1 if there is none.
-int tensor_index(const BlockType& type, const std::string& name) {
-  int index = 1;
-  for (const ProfileOp& op : type.ops) {
-    for (const ProfileTensor& out : op.outs) {
-      if (out.name == name) return index;
-      ++index;
-    }
-  }
-  return -1;
-}
-
 std::string pair_text(int a, int b) {
   return "[" + std::to_string(a) + ", " + std::to_string(b) + "]";
 }
@@ -42,10 +30,8 @@ class RegionReader {
     for (size_t position = region_.first; position < region_.first + region_.count; ++position) {
       check_place(position);
       read_ops(position);
-      read_offloaded(position);
     }
     check_reruns();
-    check_offloaded();
     return std::move(region_);
   }
 
@@ -73,7 +59,8 @@ class RegionReader {
     };
     const PlanRow& row = plan_.table[position];
     const std::string expected =
-        text(static_cast<int>(position), chain_.region_name(position), chain_.split.part[position]);
+        text(static_cast<int>(position), chain_.original_type(position).name,
+             chain_.split.parts[position].part);
     const std::string got = text(row.position, row.region, row.part);
     if (got != expected) fail_(place(position), expected, got);
     const std::string run =
@@ -85,25 +72,13 @@ class RegionReader {
   void read_ops(size_t position) {
     const PlanRow& row = plan_.table[position];
     const std::string here = place(position) + ".ops";
-    const std::vector<ProfileOp>& ops = chain_.names(position).ops;
+    const std::span<const ProfileOp> ops = chain_.ops(position);
     if (row.ops.size() != ops.size())
       fail_(here, std::to_string(ops.size()) + " ops", std::to_string(row.ops.size()));
     for (size_t i = 0; i < ops.size(); ++i, ++next_op_) {
       if (row.ops[i].name != ops[i].name)
         fail_(here, "op '" + ops[i].name + "'", "'" + row.ops[i].name + "'");
       region_.rerun[next_op_] = row.ops[i].policy == Policy::kRecompute;
-      offloaded_ops_[next_op_] = row.ops[i].policy == Policy::kOffload;
-    }
-  }
-
-  void read_offloaded(size_t position) {
-    for (const ProfileTensor& tensor : plan_.table[position].offloaded) {
-      const int t = tensor_index(chain_.names(region_), tensor.name);
-      if (t < 0 || block().tensors[t].bytes != tensor.bytes) {
-        fail_(place(position) + ".offload", "a tensor of the region with its bytes",
-              "'" + tensor.name + "', " + std::to_string(tensor.bytes));
-      }
-      region_.offloaded.push_back(t);
     }
   }
 
@@ -113,32 +88,11 @@ class RegionReader {
           "RECOMPUTE only of ops whose results backward or an op that runs again needs", "others");
   }
 
-  void check_offloaded() {
-    std::sort(region_.offloaded.begin(), region_.offloaded.end());
-    const std::string here = place(region_.first);
-    const std::vector<char> kept = kept_tensors(block(), region_.rerun);
-    OpSet moved_ops;
-    int before = -1;
-    for (const int t : region_.offloaded) {
-      if (!kept[t] || t == before) {
-        fail_(here + ".offload", "each kept tensor at most once",
-              "'" + tensor_name(chain_.names(region_), t) + "'");
-      }
-      before = t;
-      moved_ops.set(block().tensors[t].producer);
-    }
-    if (moved_ops != offloaded_ops_)
-      fail_(here + ".offload", "tensors of the OFFLOAD ops", "others");
-    if (moved_ops.any() && chain_.model.link_ticks_per_byte == 0)
-      fail_(here, "no OFFLOAD, for the profile has no link", "OFFLOAD");
-  }
-
   const PlannedChain& chain_;
   const Plan& plan_;
   const PlanFault& fail_;
   ScheduledRegion region_;
-  OpSet offloaded_ops_;  // as given by the rows
-  size_t next_op_ = 0;   // of the region
+  size_t next_op_ = 0;  // of the region
 };
 
 std::vector<ScheduledGroup> read_groups(const Plan& plan, size_t length, const PlanFault& fail) {

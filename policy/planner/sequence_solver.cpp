@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Dynamic programming over the parts of a chain, in order of length.
-#include "sequence_solver.h"
+// Dynamic programming over the parts of a chain, by rising length.
+#include <remat/planner/sequence_solver.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -14,15 +14,23 @@ namespace {
 constexpr size_t max_stored_steps = size_t{32} << 20;
 constexpr size_t thinned_steps = 500;
 
-/// Demand of an option of the region or merged type that begins a part, in bytes besides x_a.
-struct Demand {
-  int64_t least = 0;  ///< For its own forward and backward
-  int64_t held = 0;   ///< While the rest of the part runs
-};
-
-Demand demand_of(const Option& option, int64_t output_bytes, int64_t gradient_bytes) {
+OptionDemand demand_of(const Option& option, const Block& block, int64_t gradient_bytes) {
   return {std::max(gradient_bytes + option.forward_peak, option.backward_peak),
-          option.kept + output_bytes};
+          option.kept + block.output_bytes(), option.time + block.fwd + block.bwd};
+}
+
+/// Leaves out demands that another one equals or beats in all respects.
+std::vector<OptionDemand> least_demands(const std::vector<Option>& options, const Block& block,
+                                        int64_t gradient_bytes) {
+  std::vector<OptionDemand> least;
+  for (const Option& option : options) {
+    const OptionDemand demand = demand_of(option, block, gradient_bytes);
+    const bool is_beaten = std::any_of(least.begin(), least.end(), [&](const OptionDemand& other) {
+      return other.least <= demand.least && other.held <= demand.held && other.time <= demand.time;
+    });
+    if (!is_beaten) least.push_back(demand);
+  }
+  return least;
 }
 
 /// The regions of a group while they run forward-only, one after the other.
@@ -90,16 +98,18 @@ int64_t SequenceSolver::gradient_bytes(size_t last) const {
   return last + 1 < model_.length() ? model_.output_bytes(last) : 0;
 }
 
-void SequenceSolver::try_options(size_t last, int type, size_t next, StepMinimum& least) const {
-  const Block& block = model_.types[type];
-  for (const Option& option : model_.options[type]) {
-    const Demand demand = demand_of(option, block.output_bytes(), gradient_bytes(last));
-    const Ticks time = option.time + block.fwd + block.bwd;
+const std::vector<OptionDemand>& SequenceSolver::demands(int type, int64_t gradient_bytes) {
+  const auto [at, is_new] = demands_.try_emplace({type, gradient_bytes});
+  if (is_new) at->second = least_demands(model_.options[type], model_.types[type], gradient_bytes);
+  return at->second;
+}
+
+void SequenceSolver::try_options(size_t last, int type, size_t next, StepMinimum& least) {
+  for (const OptionDemand& demand : demands(type, gradient_bytes(last))) {
     if (next > last) {
-      if (!option.offloaded.empty()) continue;  // nothing follows that could hide the copies
-      least.lower({demand.least, time});
+      least.lower({demand.least, demand.time});
     } else {
-      least.lower(part(next, last), demand.held, time, demand.least);
+      least.lower(part(next, last), demand.held, demand.time, demand.least);
     }
   }
 }
@@ -125,17 +135,16 @@ void SequenceSolver::visit_choices(size_t first, size_t last, int64_t bytes, Tic
     const Block& block = model_.types[choice.type];
     for (choice.option = 0; choice.option < model_.options[choice.type].size(); ++choice.option) {
       const Option& option = model_.options[choice.type][choice.option];
-      const Demand demand = demand_of(option, block.output_bytes(), gradient_bytes(last));
+      const OptionDemand demand = demand_of(option, block, gradient_bytes(last));
       if (demand.least > bytes) continue;
-      const Ticks time = option.time + block.fwd + block.bwd;
       if (choice.next > last) {
-        if (option.offloaded.empty()) visit(choice, time);
+        visit(choice, demand.time);
         continue;
       }
       const StepFunction& rest = part(choice.next, last);
-      if (time + rest.back().time > most_time) continue;
+      if (demand.time + rest.back().time > most_time) continue;
       const Step* step = step_at(rest, bytes - demand.held);
-      if (step != nullptr) visit(choice, time + step->time);
+      if (step != nullptr) visit(choice, demand.time + step->time);
     }
   };
   visit_options({Choice::Kind::kOption, model_.chain[first], 0, first + 1});

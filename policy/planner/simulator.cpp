@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "copy_streams.h"
-
 namespace remat::detail {
 
 namespace {
@@ -23,10 +21,7 @@ class Machine {
         chain_(model.length() + 1, 0),
         chain_gradient_(model.length() + 1, 0),
         tensors_(schedule.regions.size()),
-        kept_(schedule.regions.size()),
-        copies_(model.link_ticks_per_byte, [this](size_t i, int t, bool there) {
-          set(tensors_[i][t], model_.types[schedule_.regions[i].type].tensors[t].bytes, there);
-        }) {
+        kept_(schedule.regions.size()) {
     for (size_t i = 0; i < schedule.regions.size(); ++i) {
       const ScheduledRegion& region = schedule.regions[i];
       tensors_[i].assign(model.types[region.type].tensors.size(), 0);
@@ -76,7 +71,6 @@ class Machine {
   void moment(size_t position, int type, int op, int64_t workspace, Ticks duration,
               bool in_backward) {
     if (stopped_) return;
-    copies_.settle(result_.time, result_.time + duration);
     result_.time += duration;
     ++moment_;
     if (moment_ == stop_at_) {
@@ -138,14 +132,6 @@ class Machine {
     const ScheduledRegion& region = schedule_.regions[index];
     run_forward(tensors_[index], region.type, region.first, region.first + region.count,
                 kept_[index]);
-    forwarded_.push_back(index);
-    if (region.offloaded.empty() || stopped_) return;
-    std::vector<int64_t> bytes;
-    for (const int t : region.offloaded) {
-      if (!kept_[index][t]) missing("a kept tensor to offload", region.first);
-      bytes.push_back(model_.types[region.type].tensors[t].bytes);
-    }
-    result_.time = copies_.send(index, region.offloaded, bytes, result_.time);
   }
 
   void backward(size_t index) {
@@ -153,7 +139,6 @@ class Machine {
     const Block& block = model_.types[region.type];
     const size_t after = region.first + region.count;
     std::vector<char>& tensors = tensors_[index];
-    wait_for_copies(index);
     if (!output_needed(block, region.rerun)) set(chain_[after], block.output_bytes(), false);
     if (after == model_.length()) set(chain_gradient_[after], block.output_bytes(), true);
     if (!chain_gradient_[after]) missing("the gradient of its output", region.first);
@@ -170,21 +155,6 @@ class Machine {
       if (tensors[t] || (gradients[t] && static_cast<int>(t) != block.output))
         missing("all tensors freed", region.first);
     }
-  }
-
-  /// Waits for the region's own tensors, and starts to fetch those of the region before it.
-  void wait_for_copies(size_t index) {
-    if (stopped_) return;
-    forwarded_.pop_back();
-    if (!schedule_.regions[index].offloaded.empty()) {
-      copies_.fetch(index, result_.time);  // already done if a region followed
-      result_.time = copies_.ready(index, result_.time);
-      copies_.settle(result_.time, result_.time);
-    }
-    if (forwarded_.empty()) return;
-    const ScheduledRegion& before = schedule_.regions[forwarded_.back()];
-    const bool is_next = before.first + before.count == schedule_.regions[index].first;
-    if (is_next && !before.offloaded.empty()) copies_.fetch(forwarded_.back(), result_.time);
   }
 
   void replay(const ScheduledRegion& region, std::vector<char>& tensors, size_t after) {
@@ -265,9 +235,7 @@ class Machine {
   std::vector<char> chain_gradient_;        // true if its gradient exists
   std::vector<std::vector<char>> tensors_;  // per scheduled region, its inner tensors
   std::vector<std::vector<char>> kept_;
-  CopyStreams copies_;
-  std::vector<size_t> forwarded_;               // regions that wait for their backward
-  const std::vector<char>* running_ = nullptr;  // inner tensors of a forward-only run
+  const std::vector<char>* running_ = nullptr;  // Inner tensors of a forward-only run
   const std::vector<char>* gradients_ = nullptr;
   const ScheduledRegion* gradients_region_ = nullptr;
   int64_t live_ = 0;

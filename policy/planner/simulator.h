@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "schedule.h"
+#include <remat/planner/schedule.h>
 
 namespace remat::detail {
 
@@ -33,9 +33,8 @@ struct Simulation {
   bool peak_in_backward = false;
 };
 
-/// Simulates a schedule. Offloaded tensors count as kept.
-/// @throws std::logic_error if a tensor that an op reads is missing, which no schedule accepted by
-/// events_of leads to.
+/// @throws std::logic_error if an op finds what it reads missing: no schedule that events_of
+/// accepts leads to it.
 /// @throws std::invalid_argument as events_of does.
 Simulation simulate(const ChainModel& model, const Schedule& schedule, bool list_held = false);
 

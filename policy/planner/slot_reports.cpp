@@ -47,8 +47,9 @@ std::string join(const std::vector<std::string>& names) {
   return all;
 }
 
-/// The readers of op u's outs: "the backward of attn.av", "attn.drop, which runs again".
-std::string readers(const Block& block, const BlockType& names, const OpSet& rerun, size_t u) {
+/// Who reads outs of op u: "the backward of attn.av", "attn.drop, which runs again".
+std::string readers(const Block& block, std::span<const ProfileOp> names, const OpSet& rerun,
+                    size_t u) {
   std::vector<std::string> who;
   const std::vector<int>& outs = block.ops[u].outs;
   const auto among_outs = [&](int t) {
@@ -57,10 +58,10 @@ std::string readers(const Block& block, const BlockType& names, const OpSet& rer
   for (size_t v = 0; v < block.ops.size(); ++v) {
     const BlockOp& op = block.ops[v];
     if (std::any_of(op.backward_needs.begin(), op.backward_needs.end(), among_outs)) {
-      who.push_back("the backward of " + names.ops[v].name);
+      who.push_back("the backward of " + names[v].name);
     }
     if (rerun[v] && std::any_of(op.ins.begin(), op.ins.end(), among_outs))
-      who.push_back(names.ops[v].name + ", which runs again");
+      who.push_back(names[v].name + ", which runs again");
   }
   return join(who);
 }
@@ -72,12 +73,12 @@ class Reporter {
 
   void add(const ScheduledRegion& region) {
     const Block& block = chain_.model.types[region.type];
-    const BlockType& names = chain_.names(region);
+    const std::span<const ProfileOp> names = chain_.ops(region);
     const std::vector<char> kept = kept_tensors(block, region.rerun);
     size_t u = 0;
     for (size_t position = region.first; position < region.first + region.count; ++position) {
       const bool here = slot_.position < 0 || slot_.position == static_cast<int>(position);
-      for (const ProfileOp& op : chain_.names(position).ops) {
+      for (const ProfileOp& op : chain_.ops(position)) {
         if (here && has_name(op, slot_.name))
           reports.push_back(report(region, position, op, u, block, names, kept));
         ++u;
@@ -89,31 +90,22 @@ class Reporter {
 
  private:
   SlotReport report(const ScheduledRegion& region, size_t position, const ProfileOp& op, size_t u,
-                    const Block& block, const BlockType& names,
+                    const Block& block, std::span<const ProfileOp> names,
                     const std::vector<char>& kept) const {
     SlotReport report;
     report.position = static_cast<int>(position);
-    report.region = chain_.region_name(position);
+    report.region = chain_.original_type(position).name;
     report.op = op.name;
     report.forward_us = op.fwd_us;
     report.forward_runs = runs_[position] + (region.rerun[u] ? 1 : 0);
-    int64_t moved = 0;
     for (const int t : block.ops[u].outs) {
       report.out_bytes += block.tensors[t].bytes;
-      if (!kept[t]) continue;
-      report.kept_bytes += block.tensors[t].bytes;
-      const std::vector<int>& offloaded = region.offloaded;
-      if (std::find(offloaded.begin(), offloaded.end(), t) != offloaded.end())
-        moved += block.tensors[t].bytes;
+      if (kept[t]) report.kept_bytes += block.tensors[t].bytes;
     }
     const std::string who = readers(block, names, region.rerun, u);
     if (region.rerun[u]) {
       report.policy = Policy::kRecompute;
       report.reason = "runs again for " + who;
-    } else if (moved > 0) {
-      report.policy = Policy::kOffload;
-      report.reason = std::to_string(moved) + " of " + std::to_string(report.kept_bytes) +
-                      " bytes go to host memory and come back for " + who;
     } else if (report.kept_bytes > 0) {
       report.reason = "kept for " + who;
     } else {

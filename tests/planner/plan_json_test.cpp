@@ -77,10 +77,7 @@ TEST_CASE("A table that does not fit the profile is refused with its place",
              ContainsSubstring("table[1]: expected region 1 'b0', part 0, got region 1 'b7'"));
   CHECK_THAT(
       fixture.error_with("/table/1/ops/b0.mm1", "KEEP"),
-      ContainsSubstring(
-          "table[1].ops.b0.mm1: expected \"SAVE\", \"RECOMPUTE\" or \"OFFLOAD\", got \"KEEP\""));
-  CHECK_THAT(fixture.error_with("/table/1/ops/b0.mm1", "OFFLOAD"),
-             ContainsSubstring("table[1].offload: expected tensors of the OFFLOAD ops"));
+      ContainsSubstring("table[1].ops.b0.mm1: expected \"SAVE\" or \"RECOMPUTE\", got \"KEEP\""));
   CHECK_THAT(fixture.error_with("/table/0/run", {0, 2}),
              ContainsSubstring("table[0]: expected regions that the profile lets run as one"));
   CHECK_THAT(fixture.error_with("/groups", {{0, 3}}),

@@ -136,7 +136,7 @@ TEST_CASE("A plan that was written can be replayed, and a changed one is refused
             .exit_code == 0);
   const Result replay = run(folder.file("profile.json") + " --replay " + folder.file("plan.json"));
   CHECK(replay.exit_code == 0);
-  CHECK_THAT(replay.output, ContainsSubstring("no schedule without OFFLOAD is below"));
+  CHECK_THAT(replay.output, ContainsSubstring("no schedule is below"));
   std::string text = folder.text("plan.json");
   text.replace(text.find("RECOMPUTE"), 9, "SAVE");
   std::ofstream(folder.path / "plan.json") << text;
@@ -192,18 +192,29 @@ TEST_CASE("Errors go to the exit code that --help documents", "[tools][remat_pla
 
 TEST_CASE("Sizes and rates of a model that make no sense are refused by name",
           "[tools][remat_plan][faults]") {
-  for (const char* option : {"--width=-768",       "--width 0",
-                             "--heads 0",          "--heads=-7",
-                             "--vocabulary 0",     "--vocabulary=-5",
-                             "--batch 0",          "--batch 99999999999999999999",
-                             "--seq 1.5",          "--element-bytes 0",
-                             "--element-bytes=-4", "--tflops 0",
-                             "--tflops=-5",        "--tflops nan",
-                             "--tflops inf",       "--tflops 1e-300",
-                             "--gbps nan",         "--gbps inf",
-                             "--gbps 1e-300",      "--launch-us=-1",
-                             "--launch-us nan",    "--launch-us inf",
-                             "--link nan",         "--max-breakpoints=-1",
+  for (const char* option : {"--width=-768",
+                             "--width 0",
+                             "--heads 0",
+                             "--heads=-7",
+                             "--vocabulary 0",
+                             "--vocabulary=-5",
+                             "--batch 0",
+                             "--batch 99999999999999999999",
+                             "--seq 1.5",
+                             "--element-bytes 0",
+                             "--element-bytes=-4",
+                             "--tflops 0",
+                             "--tflops=-5",
+                             "--tflops nan",
+                             "--tflops inf",
+                             "--tflops 1e-300",
+                             "--gbps nan",
+                             "--gbps inf",
+                             "--gbps 1e-300",
+                             "--launch-us=-1",
+                             "--launch-us nan",
+                             "--launch-us inf",
+                             "--max-breakpoints=-1",
                              "--max-breakpoints 1"}) {
     CAPTURE(option);
     const Result result = run(std::string("model --gpt2-small ") + option);
@@ -268,17 +279,13 @@ TEST_CASE("A plan file with any number changed is refused", "[tools][remat_plan]
   CHECK(replay_with("90B", "budget", 1000000000000000) == 3);
 }
 
-TEST_CASE("A replay needs the options that the plan was made with", "[tools][remat_plan]") {
+TEST_CASE("A plan replays with the options that it was made with", "[tools][remat_plan]") {
   const Folder folder;
-  const std::string large = "model --gpt2-small --batch 2 --link 25 ";
-  for (const char* options : {"", "--rotor", "--no-offload"}) {
+  const std::string model = "model --gpt2-small --batch 2 ";
+  for (const std::string options : {"", "--rotor"}) {
     CAPTURE(options);
-    const std::string all = large + options;
-    CHECK(run(all + " --budget 60% --plan " + folder.file("plan.json")).exit_code == 0);
-    CHECK(run(all + " --replay " + folder.file("plan.json")).exit_code == 0);
-    CHECK(run(large + (*options == '\0' ? "--no-offload" : "") + " --replay " +
-              folder.file("plan.json"))
-              .exit_code == 3);
+    CHECK(run(model + options + " --budget 60% --plan " + folder.file("plan.json")).exit_code == 0);
+    CHECK(run(model + options + " --replay " + folder.file("plan.json")).exit_code == 0);
   }
 }
 

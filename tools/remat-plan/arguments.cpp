@@ -65,15 +65,11 @@ void add_common(CLI::App& app, Arguments& arguments) {
   add_text(app, "--plan", arguments.plan_path, "Write the plan for the budget as JSON");
   add_text(app, "--replay", arguments.replay_path,
            "Replay this plan instead of making one, and compare all that it says; with the "
-           "--link, --no-offload, --rotor and --max-breakpoints that it was made with");
+           "--rotor and --max-breakpoints that it was made with");
   add_text(app, "--pareto", arguments.pareto_path,
            "Write what every budget costs, as .svg or .csv");
   add_text(app, "--explain", arguments.explain,
            "What the plan does with an op or tensor, or with ROW/OP, and why");
-  app.add_option("--link", arguments.link_gbps,
-                 "Host link in GB/s each way, in place of the profile's (0: no OFFLOAD)")
-      ->check(from_to(0.0, 1e6));
-  app.add_flag("--no-offload", arguments.no_offload, "Keep everything on the device");
   app.add_flag("--rotor", arguments.rotor,
                "Make Rotor's plans, to compare: a region replays whole or not at all");
   app.add_option("--max-breakpoints", arguments.max_breakpoints,

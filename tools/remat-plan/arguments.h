@@ -24,7 +24,6 @@ struct Arguments {
   bool from_model = false;
   remat::TransformerShape shape;
   remat::DeviceRates rates;
-  double link_gbps = -1;  ///< Negative: as in the profile.
 
   std::string budget;       ///< Empty: all budgets.
   std::string plan_path;    ///< --plan
@@ -33,7 +32,6 @@ struct Arguments {
   std::string profile_out_path;
   std::string explain;
   bool json = false;
-  bool no_offload = false;
   bool rotor = false;
   size_t max_breakpoints = 0;
 };

@@ -84,18 +84,14 @@ class Progress {
 };
 
 remat::Profile load_profile(const Arguments& arguments) {
-  remat::Profile profile =
-      arguments.from_model
-          ? remat::transformer_profile(arguments.shape, arguments.rates)
-          : remat::Profile::from_json(read_text(arguments.profile_path), arguments.profile_path);
-  if (arguments.link_gbps >= 0) profile.link_gbps = arguments.link_gbps;
-  return profile;
+  return arguments.from_model
+             ? remat::transformer_profile(arguments.shape, arguments.rates)
+             : remat::Profile::from_json(read_text(arguments.profile_path), arguments.profile_path);
 }
 
 remat::Planner make_planner(const remat::Profile& profile, const Arguments& arguments) {
   Progress progress(isatty(STDERR_FILENO) != 0, arguments.max_breakpoints == 0);
   remat::PlannerOptions options;
-  options.offload = !arguments.no_offload;
   if (arguments.rotor) options.plan_class = remat::PlanClass::kRotor;
   options.max_breakpoints = arguments.max_breakpoints;
   options.progress = [&](double fraction) { progress.show(fraction); };

@@ -68,8 +68,6 @@ std::vector<Alike> alike_runs(const Plan& plan) {
     std::string description = regions + ": ";
     const std::string again = names(run, Policy::kRecompute);
     description += again.empty() ? "nothing runs again" : "RECOMPUTE " + again;
-    const std::string moved = names(run, Policy::kOffload);
-    if (!moved.empty()) description += "; OFFLOAD " + moved;
     const auto [at, is_new] = index_of.emplace(description, all.size());
     if (is_new) all.push_back({description, {}});
     all[at->second].rows.push_back(static_cast<int>(i));
@@ -136,8 +134,8 @@ void print_plan(std::ostream& out, const Planner& planner, const Plan& plan) {
       << "time        " << format("%.2f ms, ", plan.total_time_us / 1000) << percent(plan.overhead)
       << " above the " << format("%.2f ms", planner.frontier().ideal_time_us() / 1000)
       << " in which nothing runs twice\n"
-      << "bound       no schedule without OFFLOAD is below "
-      << percent(planner.lower_bound(plan.budget_bytes)) << '\n';
+      << "bound       no schedule is below " << percent(planner.lower_bound(plan.budget_bytes))
+      << '\n';
   if (!plan.groups.empty()) {
     out << "groups     ";
     for (const remat::PlanGroup& group : plan.groups)
@@ -158,7 +156,7 @@ void print_frontier(std::ostream& out, const Planner& planner) {
       << format(", %.2f ms", frontier.ideal_time_us() / 1000) << "; " << frontier.points().size()
       << " breakpoints" << (frontier.exact() ? "" : " (thinned out)") << "\n\n"
       << "    memory         budget   overhead  "
-      << (planner.profile().link_gbps > 0 ? "w/o OFFLOAD" : "lower bound") << "      Rotor\n";
+      << "lower bound      Rotor\n";
   const auto line = [&](double share, int64_t budget) {
     const Plan plan = planner.plan(budget);
     const FrontierPoint* point = rotor.frontier().at(budget);

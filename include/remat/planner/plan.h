@@ -28,7 +28,6 @@ struct PlanRow {
   int run_first = 0;   ///< First of the rows that run as one region with this row
   int run_count = 1;   ///< Number of those rows; 1: this row runs alone
   std::vector<PlanOp> ops;
-  std::vector<ProfileTensor> offloaded;  ///< Tensors that OFFLOAD moves to host memory
 };
 
 /// Rows first to next - 1 first run forward keeping only the first row's input. After the rows
@@ -57,12 +56,10 @@ struct REMAT_API Plan {
   double total_time_us = 0;  ///< Forward, backward and recomputation
   double overhead = 0;       ///< Total time / ideal time - 1
   int64_t predicted_peak_bytes = 0;
-  /// Result of the event-by-event simulation; equals the prediction unless copies overlap.
-  int64_t simulated_peak_bytes = 0;
-  double lower_bound = 0;  ///< Overhead that no schedule without OFFLOAD beats; 0 with OFFLOAD
-  double gap = 0;          ///< Overhead - lower_bound
-  /// The smallest budget for which any plan of the class is feasible.
-  int64_t least_budget_bytes = 0;
+  int64_t simulated_peak_bytes = 0;  ///< Peak of the event-by-event simulation
+  double lower_bound = 0;            ///< Overhead that no schedule beats
+  double gap = 0;                    ///< overhead - lower_bound
+  int64_t least_budget_bytes = 0;    ///< The least that any plan of the class fits into
   std::vector<PlanRow> table;
   std::vector<PlanGroup> groups;  ///< Outer groups before inner ones
   std::string peak_region;        ///< Where the peak is, for example "region 12 'attn', backward"

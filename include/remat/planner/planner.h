@@ -27,12 +27,10 @@ struct PlannerOptions {
   /// Regions with at most this many ops are planned by trying every set of policies, which takes
   /// 2^ops; larger regions use the lower hull and its neighbours. Clamped to 0..20.
   int exact_ops = 18;
-  bool offload = true;  ///< Use the profile's link to host memory, if it has one
-  /// Limit on the breakpoints per part of the chain. A limit makes planning faster and no longer
-  /// optimal. 0 and 1: no limit.
-  size_t max_breakpoints = 0;
-  /// Called on the constructing thread, with 0 to 1.
-  std::function<void(double fraction)> progress = {};
+  size_t max_breakpoints =
+      0;  ///< Per part of the chain; fewer are faster and no longer optimal. 0 and 1: all.
+  std::function<void(double fraction)> progress =
+      {};  ///< Called on the constructing thread, with 0 to 1.
 };
 
 /// A budget and the time of its plan.
@@ -42,8 +40,8 @@ struct FrontierPoint {
   double overhead = 0;  ///< Total time / ideal time - 1
 };
 
-/// The cost of all budgets: a plan takes the time of the last point whose budget does not exceed
-/// its own. Without OFFLOAD.
+/// All budgets at once: a plan for any budget takes the time of the last point whose budget is not
+/// above it.
 class REMAT_API Frontier {
  public:
   Frontier() = default;
@@ -103,7 +101,7 @@ class REMAT_API Planner {
   /// @throws std::invalid_argument as Plan::from_json.
   Plan read_plan(std::string_view text, const std::string& source = "plan") const;
 
-  /// Overhead that no schedule without OFFLOAD beats within the budget; infinity if none fits.
+  /// Overhead that no schedule within the budget beats; infinity: none fits.
   double lower_bound(int64_t budget_bytes) const;
 
   /// Checkpointing by layers, as people do by hand: every layer (merged regions if the profile has

@@ -54,8 +54,6 @@ struct MergePattern {
 /// memory. A plain value: copies are independent, and threads may read one at the same time.
 struct REMAT_API Profile {
   std::string name;
-  double link_gbps = 0;  ///< Bandwidth of the link to host memory, each way, in 1e9 bytes per
-                         ///< second; 0: no OFFLOAD
   std::vector<BlockType> block_types;
   std::vector<int> chain;  ///< Index into block_types per region, in execution order
   std::vector<MergePattern> merge_patterns;

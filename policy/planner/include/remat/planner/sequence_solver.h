@@ -6,10 +6,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <utility>
 #include <vector>
 
-#include "chain_model.h"
-#include "step_function.h"
+#include <remat/planner/chain_model.h>
+#include <remat/planner/step_function.h>
 
 namespace remat::detail {
 
@@ -36,6 +38,14 @@ class PartIds {
   size_t length_;
   std::vector<int> ids_;
   int count_ = 0;
+};
+
+/// What an option of the region or merged type that begins a part demands, in bytes beside the
+/// part's input.
+struct OptionDemand {
+  int64_t least = 0;  ///< For its own forward and backward
+  int64_t held = 0;   ///< While the rest of the part runs
+  Ticks time = 0;     ///< Forward, backward and replay
 };
 
 struct SolverOptions {
@@ -65,12 +75,14 @@ class SequenceSolver {
 
  private:
   void solve(size_t first, size_t last, StepMinimum& least);
-  void try_options(size_t last, int type, size_t next, StepMinimum& least) const;
+  void try_options(size_t last, int type, size_t next, StepMinimum& least);
+  const std::vector<OptionDemand>& demands(int type, int64_t gradient_bytes);
   int64_t gradient_bytes(size_t last) const;
 
   const ChainModel& model_;
   PartIds ids_;
   std::vector<StepFunction> parts_;
+  std::map<std::pair<int, int64_t>, std::vector<OptionDemand>> demands_;  // By type and gradient
   size_t max_breakpoints_;
   size_t breakpoints_ = 0;
   bool exact_ = true;

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "chain_model.h"
-#include "sequence_solver.h"
+#include <remat/planner/chain_model.h>
+#include <remat/planner/sequence_solver.h>
 
 namespace remat::detail {
 
@@ -18,7 +18,6 @@ struct ScheduledRegion {
   size_t count = 1;
   int type = 0;
   OpSet rerun;
-  std::vector<int> offloaded;  ///< Kept tensors that go to host memory
 };
 
 /// Regions first to next - 1 run forward-only, then the part from `next` on, then these again from

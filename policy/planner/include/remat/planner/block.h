@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A block type as numbers: tensors and ops by index, times in ticks, whose sums are exact in any
-// order.
+// A region in numbers: tensors and ops by index, times in ticks that add up exactly in any order.
 #pragma once
 
 #include <bitset>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
-
-#include <remat/planner/profile.h>
 
 namespace remat::detail {
 
@@ -24,7 +21,7 @@ inline double to_us(Ticks ticks) {
   return static_cast<double>(ticks) / 1e6;
 }
 
-constexpr size_t max_region_ops = 256;  ///< Limit for a region that cannot be split
+constexpr size_t max_region_ops = 256;  ///< Limit for a region that cannot be split.
 using OpSet = std::bitset<max_region_ops>;
 
 struct BlockTensor {
@@ -33,25 +30,37 @@ struct BlockTensor {
   int last_reader = -1;  ///< Last op that reads it in the forward; its producer if there is none
   int first_backward_user = -1;  ///< Lowest op whose backward needs it; -1 if there is none
   bool has_gradient = false;
+
+  bool operator==(const BlockTensor&) const = default;
 };
 
 struct BlockOp {
   Ticks fwd = 0;
   Ticks bwd = 0;
-  int64_t fwd_tmp = 0;
-  int64_t bwd_tmp = 0;
+  int64_t fwd_tmp = 0;  ///< Workspace bytes of its forward
+  int64_t bwd_tmp = 0;  ///< Workspace bytes of its backward
   std::vector<int> ins;
-  std::vector<int> outs;
+  std::vector<int> outs;  ///< The first has a gradient, the others have none.
   std::vector<int> backward_needs;
+
+  bool operator==(const BlockOp&) const = default;
 };
 
-/// A block type. Tensor 0 is the region's input.
+/// Tensor 0 is the region's input. Ops are added in the order they run; what they read may be added
+/// to them until `link` is called.
 struct Block {
-  explicit Block(const BlockType& type);
+  Block(int64_t input_bytes, bool input_has_gradient);
 
   int64_t input_bytes() const { return tensors[0].bytes; }
   int64_t output_bytes() const { return tensors[output].bytes; }
   bool inner(int tensor) const { return tensor != 0 && tensor != output; }
+
+  /// Adds a tensor to the outs of the last op, and returns its index.
+  int add_out(int64_t bytes);
+  /// Fills in what follows from the ops: readers, backward users, gradients and sums.
+  void link(int output_tensor);
+
+  bool operator==(const Block&) const = default;
 
   std::vector<BlockOp> ops;
   std::vector<BlockTensor> tensors;
@@ -60,8 +69,14 @@ struct Block {
   Ticks bwd = 0;
 };
 
-/// Per op: true if a gradient reaches its backward. Its first out must be the region's output, or
-/// be read by such an op.
+/// Adds a tensor to what an op reads, once.
+void add_once(std::vector<int>& tensors, int tensor);
+
+/// Per op, does a gradient reach its backward? Its first out must be the region's output or be read
+/// by such an op.
 std::vector<char> ops_with_gradient(const Block& block);
+
+/// Does the gradient of the region's output reach its input?
+bool passes_gradient(const Block& block);
 
 }  // namespace remat::detail

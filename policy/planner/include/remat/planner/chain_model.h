@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A profile as numbers: equal block types are merged into one, merged types know where they fit,
-// and each type has its options.
+// A chain ready to be solved: equal types are one, and each type has its options.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
-#include <remat/planner/profile.h>
-
-#include "block.h"
-#include "options.h"
+#include <remat/planner/chain.h>
+#include <remat/planner/options.h>
 
 namespace remat::detail {
 
@@ -19,7 +15,7 @@ namespace remat::detail {
 struct Merge {
   std::vector<int> pattern;  ///< Types, as in ChainModel::chain
   int type = 0;
-  int named = 0;  ///< Block type of the profile that names its ops and tensors
+  int named = 0;  ///< The type in the chain that was given, which names its ops and tensors
 };
 
 /// The options that a planner may choose from.
@@ -30,8 +26,8 @@ enum class OptionClass : uint8_t {
 };
 
 struct ChainModel {
-  /// Regions of at most `exact_ops` ops have all their options enumerated.
-  ChainModel(const Profile& profile, OptionClass options, int exact_ops);
+  /// Regions of at most `exact_ops` ops have all their options tried.
+  ChainModel(const Chain& from, OptionClass options, int exact_ops);
 
   size_t length() const { return chain.size(); }
   const Block& block(size_t position) const { return types[chain[position]]; }
@@ -45,8 +41,6 @@ struct ChainModel {
   std::vector<int> chain;
   std::vector<Merge> merges;
   Ticks ideal_time = 0;
-  /// Ticks per byte of a copy to host memory and back; 0: there is no link.
-  double link_ticks_per_byte = 0;
 };
 
 }  // namespace remat::detail

@@ -6,19 +6,17 @@
 #include <cstdint>
 #include <vector>
 
-#include "block.h"
+#include <remat/planner/block.h>
 
 namespace remat::detail {
 
 /// A policy of a region. Bytes exclude the region's input, which its owner holds.
 struct Option {
-  OpSet rerun;                 ///< Ops that the replay runs
-  Ticks time = 0;              ///< Time of the replay
-  int64_t kept = 0;            ///< Bytes kept between forward and backward, without the output
-  int64_t forward_peak = 0;    ///< Includes the output
-  int64_t backward_peak = 0;   ///< Includes the output's gradient
-  std::vector<int> offloaded;  ///< Kept tensors that go to host memory. `kept` excludes them,
-                               ///< `time` includes their copies
+  OpSet rerun;                ///< Ops that the replay runs.
+  Ticks time = 0;             ///< Of the replay.
+  int64_t kept = 0;           ///< Between forward and backward, without the output
+  int64_t forward_peak = 0;   ///< Output included
+  int64_t backward_peak = 0;  ///< The output's gradient included
 };
 
 /// Set of all ops of the block.

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "block.h"
+#include <remat/planner/block.h>
 
 namespace remat::detail {
 
@@ -43,7 +43,8 @@ class StepMinimum {
   /// The number of bytes from which on a candidate whose least time is `least_time` cannot improve
   /// anything.
   int64_t useless_from(Ticks least_time) const;
-  void merge();
+  /// Takes the candidates, the first of which improves; steps before `unchanged` stay.
+  void merge(size_t unchanged);
 
   StepFunction best_;
   StepFunction candidate_;
