@@ -56,7 +56,7 @@ struct ScaledType {
   at::ScalarType dtype;
   at::ScalarType bits;
   int64_t mantissa_bits;
-  int64_t bias;  // of the exponent
+  int64_t bias;  // bits of the exponent
 };
 
 ScaledType scaled_type(at::ScalarType dtype) {

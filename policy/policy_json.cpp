@@ -92,7 +92,7 @@ void read_rule(PolicyTable& table, const std::string& where, const Json& rule) {
 }
 
 Json parse(std::string_view text, const std::string& source) {
-  std::vector<std::unordered_set<std::string>> keys;  // of the open objects
+  std::vector<std::unordered_set<std::string>> keys;  // keys of the open objects
   const auto check = [&](int depth, Json::parse_event_t event, const Json& value) {
     using Event = Json::parse_event_t;
     if ((event == Event::object_start || event == Event::array_start) && depth >= kMaxDepth)

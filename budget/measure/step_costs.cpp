@@ -199,7 +199,7 @@ void StepCosts::add_times(const StepLog& step, Sample& sample) const {
   for (const auto i : c10::irange(step.ops.size())) {
     const StepLog::Op& op = step.ops[i];
     sample.forward_us[records_.record_of[i]] += us(op.begin_ns, op.end_ns);
-    if (op.outer != StepLog::kNone)  // whose time includes this one
+    if (op.outer != StepLog::kNone)  // its time includes this one
       sample.forward_us[records_.record_of[op.outer]] -= us(op.begin_ns, op.end_ns);
   }
   sample.other_us = us(step.ops.front().begin_ns, step.ops.back().end_ns) -

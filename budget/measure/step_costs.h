@@ -37,7 +37,7 @@ class StepCosts {
   struct Sample {
     std::vector<double> forward_us;   // by record
     std::vector<double> backward_us;  // by record
-    double other_us = 0;              // of the forward, between ops
+    double other_us = 0;              // time of the forward between ops
     std::vector<StepLog::Rerun> reruns;
     double tape_us = 0;  // time of replays besides their records, per record
     std::vector<StepNode> nodes;

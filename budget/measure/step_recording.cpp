@@ -231,7 +231,7 @@ class StepRecording::Ops final : public TraceSink {
   StepUndo* const undo_;  // null: writes stay
   const std::thread::id thread_ = std::this_thread::get_id();
   uint64_t region_ = 0;
-  const Tape* tape_ = nullptr;  // that region's tape, which its forward keeps
+  const Tape* tape_ = nullptr;  // the tape of that region, which its forward keeps
   uint32_t place_ = 0;
   std::vector<uint32_t> open_;  // running ops, outermost first; guarded by the listener's lock
   bool is_over_ = false;

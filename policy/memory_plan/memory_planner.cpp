@@ -116,7 +116,7 @@ struct MemoryPlanner::State {
   std::string digest;
   double step_us = 0;
   std::vector<MemoryFrontierPoint> frontier;
-  std::vector<StepCuts> cuts;  // of the frontier's points
+  std::vector<StepCuts> cuts;  // one per point of the frontier
   int64_t evaluations = 0;
 };
 

@@ -81,8 +81,8 @@ class PlainStep {
       hold(profile_.values[v].bytes, graph_.overwritten_by[v], copy_until_[v]);
   }
 
-  /// What the program holds at the forward's end is freed when both the program and autograd let
-  /// go.
+  /// Memory that the program holds at the forward's end is freed when both the program and autograd
+  /// let go.
   void hold_storages() {
     for (size_t s = 0; s < storage_until_.size(); ++s) {
       const StepValue& first = profile_.values[s];

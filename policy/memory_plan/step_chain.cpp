@@ -47,7 +47,7 @@ class ScheduleReader {
   CutProposal run(const std::vector<char>& pinned) {
     for (const ScheduledGroup& group : schedule_.groups) {
       const std::pair segments(segment_of_[group.first], segment_of_[group.next]);
-      auto& groups = out_.groups;  // of one within another the same segments may be left
+      auto& groups = out_.groups;  // two nested groups may become the same segments
       const bool is_new = std::find(groups.begin(), groups.end(), segments) == groups.end();
       if (segments.second - segments.first >= 2 && is_new) groups.push_back(segments);
     }

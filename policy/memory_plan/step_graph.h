@@ -50,7 +50,7 @@ struct StepGraph {
   std::vector<std::vector<int32_t>> slots_of_node;
 };
 
-/// What becomes of a value.
+/// The fate of a value.
 enum KeepFlag : char { kNotKept = 0, kKept = 1, kMoved = 2 };
 
 /// The KeepFlag of each value.

@@ -90,7 +90,7 @@ class StepSimulator {
   std::vector<int32_t> last_holder_;
   std::vector<Replayed> replayed_;
   std::vector<int32_t> storage_until_;  // Per storage: the last node that holds a value of it
-  int64_t needed_ = 0;                  // Of what leaves and backward still needs
+  int64_t needed_ = 0;                  // Bytes that leave and that backward still needs
   std::vector<int64_t> needed_until_;   // Per node: of these bytes, those that its end frees
   std::vector<int32_t> put_;            // Values that the engine is given
   std::vector<char> is_put_;            // Per value

@@ -159,7 +159,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   JsonNode root_;
   // Pointers stay valid: a parent gets no other child while one is open.
   std::vector<JsonNode*> stack_;
-  std::vector<std::unordered_set<std::string>> keys_;  // of the objects on the stack
+  std::vector<std::unordered_set<std::string>> keys_;  // keys of the objects on the stack
   std::string key_;
 };
 

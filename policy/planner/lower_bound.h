@@ -30,7 +30,7 @@ class LowerBound {
   double total_time_us(int64_t budget_bytes) const;
 
  private:
-  enum class Fate : uint8_t { kKept, kRerun, kGone, kHeldByOp };  // of a chain tensor
+  enum class Fate : uint8_t { kKept, kRerun, kGone, kHeldByOp };  // bytes of a chain tensor
   static constexpr size_t fates = 4;
 
   struct Moment {

@@ -92,9 +92,10 @@ class MergeCheck {
 
   const BlockType& merged_;
   std::string path_;
-  std::string input_;                                   // of the next region, in the merged type
-  std::unordered_map<std::string, std::string> names_;  // of the region's tensors there
-  size_t next_ = 0;                                     // op of the merged type
+  std::string input_;  // the next region's input in the merged type
+  std::unordered_map<std::string, std::string>
+      names_;        // names of the region's tensors in the merged type
+  size_t next_ = 0;  // op of the merged type
 };
 
 Fault check_pattern(const Profile& profile, const std::vector<int>& pattern,

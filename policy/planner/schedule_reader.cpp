@@ -92,7 +92,7 @@ class RegionReader {
   const Plan& plan_;
   const PlanFault& fail_;
   ScheduledRegion region_;
-  size_t next_op_ = 0;  // of the region
+  size_t next_op_ = 0;  // index in the region
 };
 
 std::vector<ScheduledGroup> read_groups(const Plan& plan, size_t length, const PlanFault& fail) {

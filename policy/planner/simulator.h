@@ -27,7 +27,7 @@ struct Simulation {
   Ticks time = 0;
   int64_t peak = 0;           ///< Includes x_0
   size_t peak_step = 0;       ///< Number of the moment at which the peak is first reached
-  std::vector<Holding> held;  ///< What is held at the peak, the largest first, if requested
+  std::vector<Holding> held;  ///< Held at the peak, the largest first, if requested
   size_t peak_position = 0;   ///< First region of the run at the peak
   int peak_op = 0;            ///< Op of that run that runs at the peak
   bool peak_in_backward = false;

@@ -78,7 +78,7 @@ Block part_of(const Block& block, size_t begin, size_t end, int input, int outpu
   return part;
 }
 
-/// What became of a type: itself, or parts that follow each other.
+/// The types that replace a type: itself, or parts that follow each other.
 struct TypeParts {
   std::vector<int> types;
   std::vector<size_t> first_ops;

@@ -31,7 +31,7 @@ bool is_of_autograd() {
   return is;
 }
 
-/// What one of autograd's threads has made.
+/// Numbers of the nodes that one of autograd's threads has made.
 struct ThreadNodes {
   /// True if the node is not yet renumbered.
   bool is_new(uint64_t number) const { return number >= next; }
@@ -53,7 +53,7 @@ struct ThreadNodes {
     replayed.clear();
   }
 
-  uint64_t next = 0;                                      // of numbers that are not yet renumbered
+  uint64_t next = 0;                                      // first number that is not yet renumbered
   uint64_t before = 0;                                    // nodes of replays before those below
   std::vector<std::pair<uint64_t, uint64_t>> replayed{};  // begin and end, in order
 };
@@ -90,7 +90,7 @@ void renumber(const edge_list& ends, uint64_t caller, uint64_t begin) {
   auto& threads = shared().threads;
   if (threads.empty()) return;
   const auto is_made = [&](const Node& node) {
-    if (node.sequence_nr() == std::numeric_limits<uint64_t>::max()) return false;  // of a leaf
+    if (node.sequence_nr() == std::numeric_limits<uint64_t>::max()) return false;  // a leaf
     if (node.thread_id() == caller) return node.sequence_nr() >= begin;
     const auto thread = threads.find(node.thread_id());
     return thread == threads.end() || thread->second.is_new(node.sequence_nr());

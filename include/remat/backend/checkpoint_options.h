@@ -83,7 +83,7 @@ struct CheckpointOptions {
   /// without named calls they are all that is kept. Leaves that require gradients are not moved.
   bool offload_inputs = false;
 
-  /// What to do when a bare op reads a result of a SAVE call, which must then be kept implicitly.
+  /// Reaction when a bare op reads a result of a SAVE call, which must then be kept implicitly.
   ImplicitKeep implicit_keep = ImplicitKeep::kKeep;
 
   /// State that a replay must find as the forward found it, restored in this order. No entry may be

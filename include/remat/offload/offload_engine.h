@@ -18,7 +18,7 @@
 
 namespace remat {
 
-/// What to do with a tensor for which no memory has room.
+/// Action for a tensor for which no memory has room.
 enum class WhenFull : uint8_t {
   kKeep,   ///< Leaves it on the device. The first one of an engine is a warning.
   kRaise,  ///< put() throws.

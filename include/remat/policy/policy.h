@@ -19,7 +19,7 @@ enum class Keep : uint8_t {
   kAllRegions,       ///< No region runs it again; it is kept from the first forward.
 };
 
-/// What to do when a bare op reads a result of a SAVE call, which must then be kept although nobody
+/// Reaction when a bare op reads a result of a SAVE call, which must then be kept although nobody
 /// asked for it.
 enum class ImplicitKeep : uint8_t {
   kKeep,      ///< Keeps the result.

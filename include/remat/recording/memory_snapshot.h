@@ -13,7 +13,7 @@ namespace remat {
 
 enum class SnapshotFormat : uint8_t {
   kPickle,  ///< The format of pytorch.org/memory_viz and torch.cuda._memory_viz
-  kJson,    ///< The same content as JSON, which unlike a pickle can be read without running code
+  kJson,    ///< Its content as JSON, which unlike a pickle can be read without running code
 };
 
 /// Writes a snapshot like torch.cuda.memory._dump_snapshot(), for memory on any device: each

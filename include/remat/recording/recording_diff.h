@@ -19,7 +19,7 @@ enum class DifferenceCause : uint8_t {
   kBranch,         ///< Other ops from there on
   kTraining,       ///< Different ops, one of which is a dropout or a normalisation
   kCast,           ///< Different ops, one of which is a cast
-  kOrder,          ///< The same ops in another order
+  kOrder,          ///< Equal ops in another order
   kExtraOp,        ///< The second sequence has additional ops
   kMissingOp,      ///< The first sequence has additional ops
   kDtype,          ///< Dtype of a tensor

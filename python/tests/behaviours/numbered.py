@@ -118,7 +118,7 @@ PEER = {
     30: Behaviour("a call that the forward did not make raises", ["A call that the forward did not make is reported at once"]),
     31: Behaviour("no_grad in a call stays out of the gradient", ["Calls with gradients off stay out of the gradient"]),
     32: Behaviour("autocast is as in the forward", ["Weights that a SAVE call cast are cast again by a replay"]),
-    # What goes in and out of a call
+    # Arguments and results of a call
     33: Behaviour(
         "tensors are looked for in flat containers",
         ["Results of every kind come back with their types"],
@@ -168,7 +168,7 @@ PEER = {
     50: Behaviour("a scope needs a prefix", ["A name scope needs a prefix"]),
     51: Behaviour("scopes under compile", [], "not in C++: torch.compile"),
     52: Behaviour("SAVE calls in SAVE calls take no name", ["A SAVE call in a SAVE call belongs to it and takes no name"]),
-    # What is kept
+    # Kept values
     53: Behaviour(
         "what a SAVE call saves inside stays with its node",
         ["A region of SAVE calls only is not replayed", "After one backward nothing is held"],

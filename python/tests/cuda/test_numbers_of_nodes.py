@@ -67,7 +67,7 @@ def taken_grads(*leaves):
 @all_replays
 @pytest.mark.parametrize("accumulates", [False, True], ids=["grad", "backward"])
 @pytest.mark.parametrize("count", [2, 4, 8])
-@pytest.mark.torch_warns  # of backward() with create_graph, without regions too
+@pytest.mark.torch_warns  # backward() with create_graph warns, without regions too
 def test_replays_do_not_shift_what_a_double_backward_makes(count, accumulates, replay):
     """A replay makes nodes on the thread of the device, before a backward with create_graph makes its own there."""
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What a region keeps for its replays lies on the stream that made it; a replay begins on another one."""
+"""Values that a region keeps for its replays lie on the stream that made them; a replay begins on another one."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ import remat_meta as remat
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    pytest.mark.torch_warns,  # of gradients that come from other streams, without remat too
+    pytest.mark.torch_warns,  # gradients come from other streams, without remat too
 ]
 
 

@@ -55,7 +55,7 @@ def verdicts_of(sources, seed, how="backward||"):
     return list(in_child([(lambda source=source: check_source(source, seed, how)) for source in sources]))
 
 
-SEED_ON_THREADS = 8220  # of a program that runs with autograd's own threads
+SEED_ON_THREADS = 8220  # a program that runs with autograd's own threads
 
 
 @on_cuda

@@ -13,7 +13,7 @@ namespace remat::detail {
 /// A policy of a region. Bytes exclude the region's input, which its owner holds.
 struct Option {
   OpSet rerun;                ///< Ops that the replay runs.
-  Ticks time = 0;             ///< Of the replay.
+  Ticks time = 0;             ///< Time of the replay
   int64_t kept = 0;           ///< Between forward and backward, without the output
   int64_t forward_peak = 0;   ///< Output included
   int64_t backward_peak = 0;  ///< The output's gradient included

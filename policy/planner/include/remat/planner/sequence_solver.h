@@ -40,8 +40,7 @@ class PartIds {
   int count_ = 0;
 };
 
-/// What an option of the region or merged type that begins a part demands, in bytes beside the
-/// part's input.
+/// Memory and time that an option of a part's first region takes. Bytes leave out the part's input.
 struct OptionDemand {
   int64_t least = 0;  ///< For its own forward and backward
   int64_t held = 0;   ///< While the rest of the part runs

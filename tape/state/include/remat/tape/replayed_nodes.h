@@ -47,7 +47,7 @@ class REMAT_API NumberedNodes {
   /// Gives the backward's nodes, which lie behind its results, their numbers.
   void number(const torch::autograd::variable_list& results) const;
 
-  /// The same of a backward that has accumulated into the leaves behind `roots`.
+  /// As number(), for a backward that has accumulated into the leaves behind `roots`.
   void number_grads(const torch::autograd::edge_list& roots) const;
 
  private:
