@@ -65,8 +65,9 @@ class Suite:
     def fingerprint(self) -> str:
         """Returns a hash of everything that decides whether it turns red, except the libraries."""
         digest = hashlib.sha256(repr(self.command).encode())
-        files = [Path(part) for part in self.command if part.endswith(".py")] if self.is_pytest else [Path(self.command[0])]
-        for file in files:
+        for file in (Path(self.folder, part) for part in self.command):
+            if not file.is_file() or (self.is_pytest and file.suffix != ".py"):
+                continue
             digest.update(file.read_bytes())
         return digest.hexdigest()[:12]
 
@@ -78,9 +79,9 @@ class Suite:
                 command = [part for part in command if not part.endswith(".py")] + [case]
             return [*command, "-x", "-v"]
         if self.is_catch:
-            command = [command[0], "--abort", "--reporter", "xml", "--warn", "NoTests"]
-            if case:
-                command.append(re.sub(r'([\\,\[\]"~*])', r"\\\1", case))
+            durations = command.index("--durations")  # after the program, which run.sh may start
+            selected = [re.sub(r'([\\,\[\]"~*])', r"\\\1", case)] if case else command[durations + 2:]
+            command = [*command[:durations], "--abort", "--reporter", "xml", "--warn", "NoTests", *selected]
         return command
 
     def _environment(self, libraries: Path) -> dict[str, str]:
