@@ -183,7 +183,8 @@ def test_an_op_whose_argument_throws_while_it_is_written_down_is_taken_back(touc
         wrap(fn)(x).sum().backward()
         return x.grad
 
-    if options["replay"] == "tape" and touch == "mul":  # mul saves it
+    # mul saves it, but is undone before that where a rule keeps what it makes.
+    if options["replay"] == "tape" and touch == "mul" and not options.get("policy"):
         with pytest.raises(NotImplementedError, match="a tensor of a Python class of its own without __tensor_flatten__"):
             program(remat.checkpoint(**options))
     else:
