@@ -328,3 +328,40 @@ TEST_CASE("Planning that takes long is announced", "[tools][remat_plan][faults]"
                                  ContainsSubstring("--max-breakpoints 500 is faster"));
   CHECK(first_line("--max-breakpoints 4").empty());
 }
+
+TEST_CASE("The profile of a measured step is planned", "[tools][remat_plan]") {
+  const Folder folder;
+  const std::string step = data("../steps/gpt2_6.json");
+  const Result all = run(step);
+  CHECK(all.exit_code == 0);
+  CHECK_THAT(all.output, ContainsSubstring("280 ops; peak without checkpointing 8.73 MiB"));
+  CHECK_THAT(all.output, ContainsSubstring("  50.0 %"));
+  const Result half = run(step + " --budget 50% --plan " + folder.file("plan.json"));
+  CHECK(half.exit_code == 0);
+  CHECK_THAT(half.output, ContainsSubstring("budget 4.58 MB, peak"));
+  const Result replay = run(step + " --replay " + folder.file("plan.json"));
+  CHECK(replay.exit_code == 0);
+  CHECK(replay.output == half.output);
+  CHECK(run(step + " --budget 1KiB").exit_code == 4);
+  const Result place = run(step + " --budget 50% --explain transformer.h.3.mlp");
+  CHECK_THAT(place.output, ContainsSubstring("transformer.h.3.mlp.c_fc: keeps"));
+}
+
+TEST_CASE("What cannot be said of a measured step is refused", "[tools][remat_plan][faults]") {
+  const Folder folder;
+  const std::string step = data("../steps/gpt2_6.json");
+  for (const char* option : {"--rotor", "--max-breakpoints 50", "--pareto out.svg"}) {
+    CAPTURE(option);
+    const Result result = run(step + " " + option);
+    CHECK(result.exit_code == 2);
+    CHECK_THAT(result.output, ContainsSubstring("expected the profile of a chain of regions"));
+  }
+  auto profile = nlohmann::ordered_json::parse(
+      remat::test::read_file(remat::test::planner_data() / "../steps/gpt2_6.json"));
+  profile["values"][0][0] = 1000;
+  std::ofstream(folder.path / "damaged.json") << profile.dump(1);
+  const Result damaged = run(folder.file("damaged.json"));
+  CHECK(damaged.exit_code == 3);
+  CHECK_THAT(damaged.output, ContainsSubstring("damaged.json"));
+  CHECK(run(step + " --budget much").exit_code == 2);
+}

@@ -6,42 +6,17 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <iostream>
-#include <iterator>
-#include <sstream>
 #include <stdexcept>
 
 #include "arguments.h"
+#include "files.h"
 #include "output.h"
+#include "step_plans.h"
 
 namespace remat_plan {
 
 namespace {
-
-/// Thrown for a file that cannot be read or written.
-struct FileError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-std::string read_text(const std::string& path) {
-  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  if (!file || !(text << file.rdbuf())) {
-    throw FileError("[remat-plan] " + path +
-                    ": expected a file that can be read and is not empty. Correct the path.");
-  }
-  return text.str();
-}
-
-void write_text(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file)
-    throw FileError("[remat-plan] " + path + ": expected a path that can be written. Correct it.");
-}
 
 /// Shows a progress line on the terminal while planning takes longer than half a second, and prints
 /// a warning to standard error once a long run is foreseeable.
@@ -83,12 +58,6 @@ class Progress {
   std::chrono::steady_clock::time_point last_ = begin_;
 };
 
-remat::Profile load_profile(const Arguments& arguments) {
-  return arguments.from_model
-             ? remat::transformer_profile(arguments.shape, arguments.rates)
-             : remat::Profile::from_json(read_text(arguments.profile_path), arguments.profile_path);
-}
-
 remat::Planner make_planner(const remat::Profile& profile, const Arguments& arguments) {
   Progress progress(isatty(STDERR_FILENO) != 0, arguments.max_breakpoints == 0);
   remat::PlannerOptions options;
@@ -118,7 +87,11 @@ int show_plan(const Arguments& arguments, const remat::Planner& planner, const r
 }
 
 int run(const Arguments& arguments) {
-  const remat::Profile profile = load_profile(arguments);
+  const std::string text = arguments.from_model ? "" : read_text(arguments.profile_path);
+  if (is_step_profile(text)) return plan_step(std::cout, arguments, text);
+  const remat::Profile profile = arguments.from_model
+                                     ? remat::transformer_profile(arguments.shape, arguments.rates)
+                                     : remat::Profile::from_json(text, arguments.profile_path);
   if (!arguments.profile_out_path.empty())
     write_text(arguments.profile_out_path, profile.to_json());
   const remat::Planner planner = make_planner(profile, arguments);
@@ -145,6 +118,14 @@ void print_error(std::string text) {
   std::cerr << text << '\n';
 }
 
+/// True for an error in a file, false for one in the arguments.
+bool is_of_file(const std::string& error, const Arguments& arguments) {
+  const std::string step = "[memory plan] ";
+  return error.starts_with("[profile]") || error.starts_with("[plan]") ||
+         error.starts_with(step + arguments.profile_path) ||
+         (!arguments.replay_path.empty() && error.starts_with(step + arguments.replay_path));
+}
+
 int run_reporting(const Arguments& arguments) {
   try {
     return run(arguments);
@@ -154,8 +135,7 @@ int run_reporting(const Arguments& arguments) {
   } catch (const std::invalid_argument& error) {
     const std::string text = error.what();
     print_error(text);
-    const bool of_file = text.rfind("[profile]", 0) == 0 || text.rfind("[plan]", 0) == 0;
-    return of_file ? kBadFile : kUsage;
+    return is_of_file(text, arguments) ? kBadFile : kUsage;
   } catch (const std::exception& error) {
     print_error(error.what());
     return kInternalError;

@@ -8,9 +8,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <map>
+
+#include "text.h"
 
 namespace remat_plan {
 
@@ -24,17 +25,6 @@ using remat::Policy;
 namespace {
 
 constexpr std::array<double, 11> shown_percent = {10, 12.2, 15, 20, 25, 30, 40.9, 50, 60, 75, 100};
-
-template <typename... Args>
-std::string format(const char* pattern, Args... args) {
-  std::array<char, 512> text{};
-  std::snprintf(text.data(), text.size(), pattern, args...);
-  return text.data();
-}
-
-std::string percent(double fraction) {
-  return std::isfinite(fraction) ? format("%.2f %%", 100 * fraction) : "-";
-}
 
 /// Names of the ops with that policy, such as "attn.ln attn.qkv".
 std::string names(const std::vector<const PlanRow*>& run, Policy policy) {
@@ -107,18 +97,6 @@ void print_infeasible(std::ostream& out, const Plan& plan) {
 }
 
 }  // namespace
-
-std::string in_words(int64_t bytes) {
-  constexpr std::array<const char*, 5> units = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < units.size()) {
-    value /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? format("%lld B", static_cast<long long>(bytes))
-                   : format("%.2f %s", value, units[unit]);
-}
 
 void print_plan(std::ostream& out, const Planner& planner, const Plan& plan) {
   if (!plan.feasible) {

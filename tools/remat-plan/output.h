@@ -11,9 +11,6 @@
 
 namespace remat_plan {
 
-/// A text such as "792.3 MiB".
-std::string in_words(int64_t bytes);
-
 void print_plan(std::ostream& out, const remat::Planner& planner, const remat::Plan& plan);
 void print_frontier(std::ostream& out, const remat::Planner& planner);
 void print_explanation(std::ostream& out, const std::vector<remat::SlotReport>& reports);

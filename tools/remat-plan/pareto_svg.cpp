@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "output.h"
+#include "text.h"
 
 namespace remat_plan {
 

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Plans for the profile of a measured training step, as remat.profile() saves it.
+#pragma once
+
+#include <ostream>
+#include <string>
+
+#include "arguments.h"
+
+namespace remat_plan {
+
+/// True for the JSON of a StepProfile. Other text is that of a chain's profile, or damaged.
+bool is_step_profile(const std::string& text);
+
+/// Prints what the arguments ask for, and writes the files that they name.
+/// @return an ExitCode
+/// @throws std::invalid_argument for damaged files and for arguments that steps do not have.
+int plan_step(std::ostream& out, const Arguments& arguments, const std::string& text);
+
+}  // namespace remat_plan
