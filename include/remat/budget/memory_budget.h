@@ -18,7 +18,7 @@ namespace remat {
 /// leave. A plain value.
 class REMAT_API MemoryBudget {
  public:
-  /// @throws c10::ValueError, beginning with `where`, for other text.
+  /// @throws c10::ValueError for other text, with a message that begins with `where`.
   MemoryBudget(std::string text, const std::string& where);
 
   const std::string& text() const { return text_; }

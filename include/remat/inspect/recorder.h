@@ -44,8 +44,8 @@ struct RecorderOptions {
 /// destroy it on one thread, while no region runs.
 class REMAT_API Recorder {
  public:
-  /// Writes the file anew. @throws ValueError if it cannot be opened; RuntimeError if there is
-  /// another Recorder, or under a running torch profiler.
+  /// Writes the file anew. @throws c10::ValueError if it cannot be opened. @throws c10::Error if
+  /// there is another Recorder, or under a running torch profiler.
   explicit Recorder(const std::string& path, const RecorderOptions& options = {});
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -59,14 +59,14 @@ class REMAT_API Recorder {
   static void tell_plan(std::string_view label, const PlannedBytes& planned,
                         const std::function<std::string()>& json);
 
-  /// stop(), and writes the recording as a page: write_report_file(). @throws ValueError if the
-  /// page cannot be written.
+  /// stop(), and writes the recording as a page: write_report_file(). @throws c10::ValueError if
+  /// the page cannot be written.
   void report(const std::string& page);
 
   const std::string& path() const;
 
   /// Writes what is left, and no more from then on. The end of the process does it, too. @throws
-  /// RuntimeError if the file could not be written to its end (a full disk), each time that it is
+  /// c10::Error if the file could not be written to its end (a full disk), each time that it is
   /// called.
   void stop();
 

@@ -29,7 +29,7 @@ struct DiskMemoryOptions {
 /// A file without a name, so that none is left behind, however the process ends; past the page
 /// cache where the file system allows it. One thread writes, one reads. Room that the disk has not
 /// is no room, noticed when a block is taken where the file system can tell, else by the write.
-/// @throws ValueError, with the system's reason, if no such file can be made there.
+/// @throws c10::ValueError if no such file can be made there, with the system's reason.
 REMAT_API std::shared_ptr<OffloadMemory> disk_memory(const DiskMemoryOptions& options);
 
 }  // namespace remat

@@ -78,7 +78,7 @@ class REMAT_API OffloadEngine : public OffloadStore {
   virtual OffloadTerms terms(std::optional<c10::Device> device = std::nullopt) = 0;
 };
 
-/// @throws ValueError for options that make no sense.
+/// @throws c10::ValueError for options that make no sense.
 REMAT_API std::shared_ptr<OffloadEngine> offload_engine(OffloadOptions options = {});
 
 }  // namespace remat

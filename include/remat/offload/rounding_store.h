@@ -37,7 +37,7 @@ class REMAT_API RoundingStore : public OffloadStore {
 
 /// `dtype`: kBFloat16, kHalf, kFloat8_e4m3fn or kFloat8_e5m2. `store`: where what is rounded and
 /// what is not goes. Null: it stays on the device. A region takes it with determinism = kNone only.
-/// @throws ValueError for other types.
+/// @throws c10::ValueError for other types.
 REMAT_API std::shared_ptr<RoundingStore> rounding_store(
     c10::ScalarType dtype, std::shared_ptr<OffloadStore> store = nullptr);
 
