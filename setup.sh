@@ -16,10 +16,13 @@ readonly venv=build/${REMAT_BUILD_IN:-}venv
 readonly python_tools=build/${REMAT_BUILD_IN:-}python_tools
 readonly test_packages=('pytest>=9,<10' 'hypothesis>=6,<7' 'expecttest<1' 'mypy>=1.18,<2' 'basedpyright>=1.40,<2' 'perfetto>=0.57,<1')
 readonly model_packages=python/tests/models/requirements.txt
-# The torchvision for each torch; the list of packages has the one for 2.11.
+# The site of the manual is made with these.
+readonly docs_tools=build/docs_tools
+readonly docs_packages=docs/requirements.txt
+# Which torchvision goes with which torch; the list has the one of 2.11.
 # shellcheck disable=SC2079  # keys, not numbers
 readonly -A torchvision=([2.10]=0.25.0 [2.11]=0.26.0 [2.12]=0.27.1 [2.13]=0.28.0 [2.14]=0.29.1 [2.15]=0.29.2)
-readonly packages=(g++ cmake ninja-build ccache catch2 nlohmann-json3-dev libcli11-dev libbenchmark-dev python3-dev)
+packages=(g++ cmake ninja-build ccache catch2 nlohmann-json3-dev libcli11-dev libbenchmark-dev python3-dev)
 
 say() { printf '[setup] %s\n' "$*" >&2; }
 die() {
@@ -122,12 +125,17 @@ install_python_tools() {
   [ -e "$root/lib/libtorch_python.so" ] || return 0
   if ! PYTHONPATH=$python_tools "$python" -c 'import basedpyright, expecttest, hypothesis, mypy, perfetto.protos.perfetto.trace.perfetto_trace_pb2, pytest' 2>/dev/null; then
     say "putting ${test_packages[*]} into $python_tools"
-    install_tools "$python" "${test_packages[@]}" || say "pip could not install them: the Python tests are left out"
+    install_tools "$python" "$python_tools" "${test_packages[@]}" || say "pip could not install them: the Python tests are left out"
   fi
-  has_model_packages "$python" && return
+  if ! has_packages "$python" "$docs_tools" "$docs_packages"; then
+    say "putting Sphinx into $docs_tools (100 MB, once)"
+    install_tools "$python" "$docs_tools" --no-deps -r "$docs_packages" ||
+      say "pip could not install it: the test that makes the site of the manual is left out"
+  fi
+  has_packages "$python" "$python_tools" <(list_model_packages) && return
   say "putting the libraries of $model_packages into $python_tools (280 MB, half a minute, once)"
   # --no-deps: the list is complete, and their dependencies would bring another torch.
-  install_tools "$python" --no-deps -r <(list_model_packages) ||
+  install_tools "$python" "$python_tools" --no-deps -r <(list_model_packages) ||
     say "pip could not install them: the tests that train models of Transformers, timm and torchvision are left out"
 }
 
@@ -136,13 +144,14 @@ list_model_packages() {
   sed "s/^torchvision==.*/torchvision==${torchvision[$torch_version]}/" "$model_packages"
 }
 
+# install_tools PYTHON FOLDER ARGUMENTS...
 install_tools() {
-  "$1" -m pip install --disable-pip-version-check -q --upgrade --target "$python_tools" "${@:2}"
+  "$1" -m pip install --disable-pip-version-check -q --upgrade --target "$2" "${@:3}"
 }
 
-# True if every package of the list is installed in the listed version.
-has_model_packages() {
-  PYTHONPATH=$python_tools "$1" - <(list_model_packages) <<'PYTHON'
+# has_packages PYTHON FOLDER LIST: true if every package of the list is there in the version that it names.
+has_packages() {
+  PYTHONPATH=$2 "$1" - "$3" <<'PYTHON'
 import importlib.metadata
 import sys
 
@@ -165,6 +174,7 @@ main() {
   esac
   [ "$#" -eq 1 ] || die "expected one argument, got $#: $*"
 
+  [[ $preset == demo || $preset == bench ]] || packages+=(doxygen)
   install_packages
   [[ $preset == demo || $preset == bench ]] || install_browser
   local found

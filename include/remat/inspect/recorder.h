@@ -45,7 +45,7 @@ struct RecorderOptions {
 /// thread, while no region runs.
 class REMAT_API Recorder {
  public:
-  /// Overwrites the file. @throws ValueError if it cannot be opened; RuntimeError if there is
+  /// Overwrites the file. @throws c10::ValueError if it cannot be opened; c10::Error if there is
   /// another Recorder, or if a torch profiler is running.
   explicit Recorder(const std::string& path, const RecorderOptions& options = {});
   Recorder(const Recorder&) = delete;
@@ -61,13 +61,13 @@ class REMAT_API Recorder {
                         const std::function<std::string()>& json);
 
   /// Calls stop() and writes the recording as an HTML page: see write_report_file(). @throws
-  /// ValueError if the page cannot be written.
+  /// c10::ValueError if the page cannot be written.
   void report(const std::string& page);
 
   const std::string& path() const;
 
   /// Writes the remaining events and stops recording; the end of the process does so, too. @throws
-  /// RuntimeError, on each call, if the file could not be written completely (a full disk).
+  /// c10::Error, on each call, if the file could not be written completely (a full disk).
   void stop();
 
  private:

@@ -17,7 +17,7 @@ namespace remat {
 REMAT_API std::vector<int32_t> measuring_cuts(const StepProfile& profile);
 
 /// The peak in bytes of the step with such cuts if every value that crosses them is kept.
-/// @throws as measuring_cuts.
+/// Throws as measuring_cuts.
 REMAT_API int64_t peak_of_cuts(const StepProfile& profile, const std::vector<int32_t>& positions);
 
 }  // namespace remat

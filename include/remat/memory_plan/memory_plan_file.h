@@ -27,7 +27,7 @@ struct REMAT_API MemoryPlanFile {
   /// @throws std::runtime_error `[memory plan] path: ...` on failure.
   void save(const std::string& path) const;
 
-  /// @throws as from_json, and as save if the file cannot be read.
+  /// Throws as from_json, and as save if the file cannot be read.
   static MemoryPlanFile load(const std::string& path);
 };
 

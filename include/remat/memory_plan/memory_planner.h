@@ -59,7 +59,7 @@ class REMAT_API MemoryPlanner {
 
 /// The plan with these cuts, without a search; its frontier has only its own point. Its budget is
 /// `budget_bytes`, or its predicted peak if that is more.
-/// @throws as StepProfile::validate, StepCuts::validate and simulate_step do.
+/// Throws as StepProfile::validate, StepCuts::validate and simulate_step do.
 REMAT_API MemoryPlan plan_of_cuts(const StepProfile& profile, const StepCuts& cuts,
                                   int64_t budget_bytes, const OffloadTerms& offload = {});
 

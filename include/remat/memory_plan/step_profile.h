@@ -120,7 +120,7 @@ struct REMAT_API StepProfile {
   /// @throws std::runtime_error `[memory plan] path: ...` on failure.
   void save(const std::string& path) const;
 
-  /// @throws as from_json, and as save if the file cannot be read.
+  /// Throws as from_json, and as save if the file cannot be read.
   static StepProfile load(const std::string& path);
 
   /// Checks everything that planning relies on: indices, order, ranges.

@@ -79,7 +79,7 @@ class REMAT_API OffloadEngine : public OffloadStore {
   virtual OffloadTerms terms(std::optional<c10::Device> device = std::nullopt) = 0;
 };
 
-/// @throws ValueError for invalid options.
+/// @throws c10::ValueError for invalid options.
 REMAT_API std::shared_ptr<OffloadEngine> offload_engine(OffloadOptions options = {});
 
 }  // namespace remat

@@ -38,7 +38,7 @@ class REMAT_API RoundingStore : public OffloadStore {
 /// `dtype`: kBFloat16, kHalf, kFloat8_e4m3fn or kFloat8_e5m2. `store`: the store for rounded and
 /// all other tensors; null: they stay on the device. Regions accept it only with determinism =
 /// kNone.
-/// @throws ValueError for other dtypes.
+/// @throws c10::ValueError for other dtypes.
 REMAT_API std::shared_ptr<RoundingStore> rounding_store(
     c10::ScalarType dtype, std::shared_ptr<OffloadStore> store = nullptr);
 
