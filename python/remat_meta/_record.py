@@ -4,7 +4,7 @@
 
 import os
 
-from . import _report_page, _torch_profiler  # the first makes notebooks show recorders
+from . import _report_page, _torch_profiler  # noqa: F401  the first makes notebooks show recorders
 from ._C import Recorder
 
 

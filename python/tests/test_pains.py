@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Requests from issue trackers, one section per line of docs/how-to/coming-from.md. A test that runs torch's own checkpoint asserts what goes
-wrong there, so that the page stays true."""
+"""Requests from issue trackers, one section per line of docs/how-to/coming-from.md. A test that runs torch's own
+checkpoint asserts what goes wrong there, so that the page stays true."""
 
 import functools
 import gc

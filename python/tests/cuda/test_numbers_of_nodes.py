@@ -8,7 +8,6 @@ import concurrent.futures
 
 import pytest
 import torch
-from same import plain
 
 from cuda.device_runs import all_replays, assert_same, leaf, needs_cuda, region
 

@@ -85,7 +85,7 @@ def test_memory_that_was_fetched_ahead_on_another_stream_is_not_used_again_befor
             on_side = wrap(torch.exp)(h) * 2  # the store alone has what exp saved
             grad = torch.ones_like(on_side)
         middle = y.sin()
-        middle.register_hook(lambda _: torch.cuda.synchronize())  # the tensor that is fetched ahead is there before side's node runs
+        middle.register_hook(lambda _: torch.cuda.synchronize())  # the tensor is there before side's node runs
         here = wrap(torch.exp)(middle) * 2
         grads = [grad, torch.ones_like(here), torch.ones_like(later)]  # kept: their memory asks for no event of the side stream
         torch.cuda.synchronize()

@@ -19,6 +19,7 @@ CAME_BACK = r"(?s)saved_tensors_hooks=.*replay=|replay=.*saved_tensors_hooks="
 EXCHANGED = r"# how: exchange_data"
 JAGGED_MODE = r"(?s)jagged_.*(PassThrough|flops|comm_debug)\(\)"
 JAGGED_ONE_MODE = r"(?s)jagged_.*# how: \w*\|([^|]*)\|(?!\1\Z)"  # around all of the forward or of the backward
+JAGGED_HOOKS = rf"(?s)jagged_.*(saved_tensors_hooks=|{HOOKS})"
 JAGGED_ATTENTION = r"(?s)jagged_.*scaled_dot_product_attention\(\*"
 
 
@@ -113,7 +114,7 @@ REFUSALS = (
     Rule("C10", MISMATCH, "as in the forward, got", JAGGED_ONE_MODE, several="float32"),
     Rule("C10", WRONG_TYPE, "Multiple dispatch failed", "jagged_", torchs=True),
     Rule("C10", WRONG_TYPE, "unsupported operand type(s) for @: 'NestedTensor'", JAGGED_ONE_MODE, torchs=True),
-    Rule("C11", MISMATCH, "as in the forward, got", rf"(?s)jagged_.*(saved_tensors_hooks=|{HOOKS})", several="from elsewhere| strided "),
+    Rule("C11", MISMATCH, "as in the forward, got", JAGGED_HOOKS, several="from elsewhere| strided "),
 )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ class Outcome:
 class Verdict:
     """kind: "same", "raises" (plain code too), "refused" (by a documented rule), "noticed" (a function does something else in the
     replay: remat raises, or is told not to compare), or a failure: "differs", "unexpected error", "no error". On CUDA also
-    "races": plain code adds up gradients in the order in which autograd's threads make them, or count the nodes that make them."""
+    "races": plain code adds gradients in the order in which autograd's threads make them, or count the nodes that do."""
 
     kind: str
     text: str = ""
