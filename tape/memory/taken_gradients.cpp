@@ -37,7 +37,7 @@ class Given {
   ~Given() {
     try {
       settle();
-    } catch (...) {  // The backward has failed already.
+    } catch (...) {  // NOLINT(bugprone-empty-catch): the backward has failed already
     }
   }
 
