@@ -18,7 +18,7 @@ namespace remat {
 /// weights, gradients and optimizer states are subtracted. A plain value.
 class REMAT_API MemoryBudget {
  public:
-  /// @throws c10::ValueError, beginning with `where`, for any other text.
+  /// @throws c10::ValueError for any other text, with a message that begins with `where`.
   MemoryBudget(std::string text, const std::string& where);
 
   const std::string& text() const { return text_; }

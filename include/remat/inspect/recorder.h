@@ -67,7 +67,7 @@ class REMAT_API Recorder {
   const std::string& path() const;
 
   /// Writes the remaining events and stops recording; the end of the process does so, too. @throws
-  /// c10::Error, on each call, if the file could not be written completely (a full disk).
+  /// c10::Error on each call if the file could not be written completely (a full disk).
   void stop();
 
  private:

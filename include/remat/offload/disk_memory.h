@@ -30,7 +30,7 @@ struct DiskMemoryOptions {
 /// cache where the file system allows it. One thread writes, one reads. A full disk counts as a
 /// full memory: this is noticed when a block is taken if the file system can tell, otherwise by the
 /// write.
-/// @throws c10::ValueError, with the system's reason, if the file cannot be created there.
+/// @throws c10::ValueError if the file cannot be created there, with the system's reason.
 REMAT_API std::shared_ptr<OffloadMemory> disk_memory(const DiskMemoryOptions& options);
 
 }  // namespace remat
