@@ -53,8 +53,10 @@ def fault_of(mutant: Mutant) -> str | None:
 def is_suite(name: str) -> bool:
     """True if CMake has a suite of that name. Suites of a loop are numbered, or named for an order of streams; a run on CUDA
     tensors is named for its suite."""
-    if name.endswith(".cuda"):
-        return f"remat_add_cuda_run({name.removesuffix('.cuda')} " in SUITES
+    if run := re.fullmatch(r"(.+)\.cuda(?:\.(\w+))?", name):
+        suite, order = run.groups()
+        order = f"[^)]* ORDER {order}" if order else "(?![^)]* ORDER )"
+        return bool(re.search(rf"remat_add_cuda_run\({re.escape(suite)} {order}", SUITES))
     names = (re.sub(r"\.\d+$", "", name), re.sub(r"\.[^.]+$", ".${order}", name))
     return any(re.search(rf"(?<![\w.]){re.escape(known)}(?![\w])", SUITES) for known in names)
 

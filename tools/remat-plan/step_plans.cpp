@@ -81,7 +81,7 @@ void print_frontier(std::ostream& out, const MemoryPlanner& planner) {
   };
   line(least);
   for (int tenth = 1; tenth <= 10; ++tenth) {
-    if (const int64_t budget = peak / 10 * tenth; budget > least) line(budget);
+    if (const int64_t budget = peak * tenth / 10; budget > least) line(budget);
   }
 }
 
