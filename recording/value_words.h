@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Arguments and results of ops in words.
+// Words for the arguments of ops that are not tensors.
 #pragma once
 
 #include <string>
@@ -9,10 +9,6 @@
 #include <remat/recording/recording.h>
 
 namespace remat::detail {
-
-/// "float32 [2, 3], none"
-std::string words_of_tensors(const Recording& recording,
-                             const std::vector<RecordedTensor>& tensors);
 
 /// "[1, -2], 'mean', 0.5, true, none"
 std::string words_of_values(const Recording& recording, const std::vector<RecordedValue>& values);

@@ -27,7 +27,6 @@ struct Arguments {
   std::string to;      ///< began, or the name of a mark; "": any time.
   int64_t most = 0;    ///< Lines; 0: all.
   std::string chrome_path;
-  std::string perfetto_path;
   std::string snapshot_path;  ///< Of the pickle; JSON is beside it.
   bool compares = false;  ///< `path` with other_path; without one its replays with their forwards.
   std::string other_path;
