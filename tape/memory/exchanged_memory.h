@@ -5,8 +5,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <memory>
-
 #include <remat/tape/tensor_meta.h>
 
 namespace remat {
@@ -14,20 +12,13 @@ namespace remat {
 /// Note [Exchanged memory]: autograd keeps what an op has got as the tensor itself, so that after
 /// `w.data = other` it goes on with the new memory, and tells nobody. A replay, a kept value and
 /// what hooks have copied are of the old one. LibTorch's VariableHooks tell of each exchange, in
-/// regions and elsewhere. So it is noted of each tensor that was exchanged where it has lain, and
-/// when it left that place. Whoever has kept a tensor asks whether it has left the memory that it
-/// had then. It may have come back, as FSDP's weights do.
-///
-/// While alive, a tensor, which is defined, is given other memory; finish() once it has. From any
-/// thread.
+/// regions and elsewhere. So it is noted of each tensor when it was exchanged last, and whoever has
+/// kept a tensor asks whether that was since. Nobody notes where it lay before: a tensor that came
+/// back to its memory counts as exchanged too.
 class ExchangedMemory {
  public:
-  explicit ExchangedMemory(const at::Tensor& tensor);
-  ~ExchangedMemory();
-  ExchangedMemory(const ExchangedMemory&) = delete;
-  ExchangedMemory& operator=(const ExchangedMemory&) = delete;
-
-  void finish(const at::Tensor& tensor);
+  /// `tensor`, which is defined and has versions, has been given other memory. From any thread.
+  static void note(const at::Tensor& tensor);
 
   enum class Now {
     kThere,
@@ -35,13 +26,8 @@ class ExchangedMemory {
     kElsewhere,  // or in another way
   };
 
-  /// Where the tensor is that was saved. Views of it have a place of their own.
+  /// Where the tensor is that was saved. Views of it are exchanged apart from it.
   static Now find(const SavedVersion& saved);
-
-  struct Place;
-
- private:
-  std::unique_ptr<Place> before_;
 };
 
 }  // namespace remat

@@ -91,11 +91,8 @@ class REMAT_API SavedVersion {
 
   /// Of UnversionedWrites: the last write that had begun when it was saved.
   uint64_t writes() const { return writes_; }
-  /// Tells the tensor and its storage of then from others.
-  uintptr_t place() const { return place_; }
-  static uintptr_t place_of(const void* tensor, const void* storage) {
-    return reinterpret_cast<uintptr_t>(tensor) ^ (reinterpret_cast<uintptr_t>(storage) << 1U);
-  }
+  /// Address of the tensor that was saved, which may be gone.
+  const void* tensor() const { return tensor_; }
   /// True if the op that saved it writes it too, and says so to nobody.
   bool is_written_by_op() const;
 
@@ -116,7 +113,7 @@ class REMAT_API SavedVersion {
  private:
   c10::VariableVersion counter_;
   uint64_t writes_;
-  uintptr_t place_;
+  const void* tensor_;
   uint32_t saved_;
   bool is_from_outside_;
   std::optional<uint64_t> sample_;
