@@ -14,7 +14,7 @@ if [ "$torch_version" != "$default_torch" ]; then
 fi
 readonly venv=build/${REMAT_BUILD_IN:-}venv
 readonly python_tools=build/${REMAT_BUILD_IN:-}python_tools
-readonly test_packages=('pytest>=9,<10' 'hypothesis>=6,<7' 'expecttest<1' 'mypy>=1.18,<2' 'basedpyright>=1.40,<2' 'perfetto>=0.57,<1')
+readonly test_packages=('pytest>=9,<10' 'hypothesis>=6,<7' 'expecttest<1' 'mypy>=1.18,<2' 'basedpyright>=1.40,<2')
 readonly model_packages=python/tests/models/requirements.txt
 # The site of the manual is made with these.
 readonly docs_tools=build/docs_tools
@@ -123,7 +123,7 @@ install_python_tools() {
     [ -n "$python" ] && command -v "$python" >/dev/null && break
   done
   [ -e "$root/lib/libtorch_python.so" ] || return 0
-  if ! PYTHONPATH=$python_tools "$python" -c 'import basedpyright, expecttest, hypothesis, mypy, perfetto.protos.perfetto.trace.perfetto_trace_pb2, pytest' 2>/dev/null; then
+  if ! PYTHONPATH=$python_tools "$python" -c 'import basedpyright, expecttest, hypothesis, mypy, pytest' 2>/dev/null; then
     say "putting ${test_packages[*]} into $python_tools"
     install_tools "$python" "$python_tools" "${test_packages[@]}" || say "pip could not install them: the Python tests are left out"
   fi

@@ -39,14 +39,6 @@ std::string words_of_scalar(const Recording& recording, const RecordedValue& val
 
 }  // namespace
 
-std::string words_of_tensors(const Recording& recording,
-                             const std::vector<RecordedTensor>& tensors) {
-  std::string words;
-  for (const RecordedTensor& tensor : tensors)
-    words += (words.empty() ? "" : ", ") + recording.words_of(tensor);
-  return words;
-}
-
 // Lists are kept on an explicit stack, because a damaged recording may nest them arbitrarily deep.
 std::string words_of_values(const Recording& recording, const std::vector<RecordedValue>& values) {
   std::string words;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Arguments and results of ops as text.
+// Words for the arguments of ops that are not tensors.
 #pragma once
 
 #include <string>
@@ -10,11 +10,7 @@
 
 namespace remat::detail {
 
-/// A text such as "float32 [2, 3], none".
-std::string words_of_tensors(const Recording& recording,
-                             const std::vector<RecordedTensor>& tensors);
-
-/// A text such as "[1, -2], 'mean', 0.5, true, none".
+/// "[1, -2], 'mean', 0.5, true, none"
 std::string words_of_values(const Recording& recording, const std::vector<RecordedValue>& values);
 
 }  // namespace remat::detail

@@ -14,7 +14,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include <remat/backend/collective_watch.h>
 #include <remat/tape/collective_work.h>
 #include <remat/tape/host_copies.h>
 #include <remat/tape/interception_bits.h>
@@ -176,7 +175,6 @@ bool is_of_collectives(const OpInfo& info) {
 /// notes the state of its result when the function first uses it.
 void wait_first(const OpCall& call) {
   if (call.info().operator_name().name != "_c10d_functional::wait_tensor") return;
-  tell_collective_watch(call);
   wait_for_functional(call.argument(0).toTensor());
 }
 
@@ -202,7 +200,6 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
       run_below(op, below, stack);
       writes.check(info);
     } else if (C10_UNLIKELY(info.is_communication())) {
-      tell_collective_watch(call);
       run_below(op, below, stack);
       hide_works(call);
     } else {
@@ -276,8 +273,6 @@ void run_in_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet ke
                  DispatchKeySet below, Stack* stack) {
   const bool shown = is_shown(keys, info);
   if (shown && run_part_as_call(op, info, below, stack)) return;
-  if (C10_UNLIKELY(info.is_communication()) && leaf.is_of_class)
-    tell_collective_watch({info, *stack});
   run_adopted(op, info, below, stack, shown);
 }
 

@@ -10,7 +10,6 @@
 
 #include <remat/tape/region_label.h>
 
-#include "agreement.h"
 #include "errors.h"
 #include "hook_handle_ids.h"
 #include "owned_object.h"
@@ -97,18 +96,12 @@ std::shared_ptr<const void> PythonBody::run(c10::ArrayRef<at::Tensor> inputs) co
   const PythonStateScope state(parts_->state);
   const HookHandleIdsAgain hook_handle_ids(parts_->hook_handle_ids);
   const HandleBound bound;
-  WatchedRun run(parts_->region, parts_->function, /*is_replay=*/true);
   THPObjectPtr result(parts_->arguments.call(parts_->function, inputs));
-  if (result) {
-    run.finish();
-    return share(result.get());
-  }
+  if (result) return share(result.get());
   if (PyErr_ExceptionMatches(stop_replay_class())) {
     PyErr_Clear();
-    run.finish();
     throw StopReplay{};
   }
-  run.fail();
   throw_escaped();
 }
 

@@ -106,7 +106,6 @@ PyObject* call_region(const Settings& settings, PyObject* function,
   std::optional<detail::ForwardRegion> region(std::in_place, settings.options, std::move(body),
                                               tensors);
   const bool grad_mode = c10::GradMode::is_enabled();
-  WatchedRun run(settings.options.name, function, /*is_replay=*/false);
   THPObjectPtr output;
   {
     const HandleBound bound;
@@ -114,7 +113,6 @@ PyObject* call_region(const Settings& settings, PyObject* function,
     output = arguments.pass_to(function);
   }
   if (!output) {
-    run.fail();
     // The code that the compiler generated for the function switches grad mode off and on by two
     // ops, and may end between them.
     c10::GradMode::set_enabled(grad_mode);
@@ -127,7 +125,6 @@ PyObject* call_region(const Settings& settings, PyObject* function,
   take_output(output, settings.output_rule, settings.options.name, tensors);
   region->finish(tensors);
   region.reset();
-  run.finish();
   return output.release();
 }
 

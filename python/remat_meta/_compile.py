@@ -27,7 +27,7 @@ _KINDS = (_C.CheckpointBuilder, _C.Checkpointed, _C.NamedFunction)
 # These files are called by torch's engine and in graphs, and contain no user code.
 _NEVER_COMPILED = [
     os.path.join(os.path.dirname(__file__), f"{name}.py")
-    for name in ("_agreement", "_collective_watch", "_compile", "_engine", "_higher_order")
+    for name in ("_agreement", "_compile", "_engine", "_higher_order")
 ]
 _surroundings = _C._Surroundings()
 

@@ -8,7 +8,7 @@ that does the same and reports to regions before and after. The first region of 
 
 import torch
 
-from . import _C, _agreement, _collective_watch, _ddp
+from . import _C, _agreement, _ddp
 from ._stand_ins import stand_ins
 
 
@@ -21,7 +21,6 @@ class Engine(torch._C._ImperativeEngine):
     def run_backward(self, tensors, *args, **kwargs):
         if not _C._in_scope():
             _agreement.before_backward()
-            _collective_watch.before_backward()
             if not kwargs.get("create_graph", args[2] if len(args) > 2 else False):
                 return super().run_backward(tensors, *args, **kwargs)
             accumulates = kwargs.get("accumulate_grad", args[5] if len(args) > 5 else False)
@@ -44,7 +43,6 @@ class Engine(torch._C._ImperativeEngine):
 def install():
     _ddp.install()
     _agreement.install()
-    _collective_watch.install()
     variable = torch.autograd.Variable
     # Leave an engine that another library has installed.
     if type(variable._execution_engine) is torch._C._ImperativeEngine:

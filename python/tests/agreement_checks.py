@@ -11,7 +11,7 @@ import time
 import torch
 import torch.distributed as dist
 from agreement_steps import SOON_S, assert_all_raise, exchange_unevenly, pointwise, step
-from on_ranks import ENGINES, GoneStore, Reduced, adds_to, executed, on_rank, rank, world
+from on_ranks import ENGINES, GoneStore, Reduced, adds_to, assert_raises, executed, on_rank, rank, world
 from programs import leaf
 from same import assert_equal, plain
 
@@ -295,8 +295,25 @@ def ranks_may_fall_back_alone():
         assert done == wanted + collections.Counter(all_reduce=more), f"{done}, {wanted}"
 
 
+@check
+def other_modes():
+    """With REMAT_AGREEMENT=0 and TORCH_DISTRIBUTED_DEBUG=DETAIL, by which torch compares collectives before they run."""
+    step(pointwise, replay=on_rank(0, "tape", "function"))
+    assert _agreement._current is None
+    recompute = PolicyTable().op("c10d::*", CheckpointPolicy.RECOMPUTE)
+    for policy in (None, recompute):
+        step(lambda x: Reduced.apply(x.sin(), dist.all_reduce).exp(), policy=policy)
+
+    def fn(x):
+        y = x.new_ones(3 + on_rank(1, 1, 0))
+        dist.all_reduce(y)
+        return x.sin() * y.sum()
+
+    assert_raises(RuntimeError, lambda: step(fn), "Detected mismatch between collectives on ranks")
+
+
 ON_RANKS = {
-    2: tuple(CHECKS),
+    2: tuple(name for name in CHECKS if name != "other_modes"),
     4: (
         "a_policy_of_the_environment_differs",
         "equal_ones_agree",

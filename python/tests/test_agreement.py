@@ -4,10 +4,10 @@
 
 import ranks
 
-test_two_ranks, test_four_ranks = ranks.tests_of("agreement_checks", "watch_checks")
+test_two_ranks, test_four_ranks = ranks.tests_of("agreement_checks")
 
 
 def test_other_modes(monkeypatch):
     monkeypatch.setenv("REMAT_AGREEMENT", "0")
-    monkeypatch.setenv("REMAT_DEBUG_COLLECTIVES", "1")
-    ranks.assert_right(("watch_checks",), 2, "other_modes", "other_modes")
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
+    ranks.assert_right(("agreement_checks",), 2, "other_modes", "other_modes")

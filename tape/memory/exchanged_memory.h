@@ -5,29 +5,20 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <memory>
-
 #include <remat/tape/tensor_meta.h>
 
 namespace remat {
 
-/// Note [Exchanged memory]: autograd keeps an op's input as the tensor itself, so after `w.data =
-/// other` it silently goes on with the new memory. A replay, a kept value and copies made by hooks
-/// still stand for the old memory. LibTorch's VariableHooks report each exchange, in regions and
-/// elsewhere. For each exchanged tensor, remat notes where its memory was and when it left that
-/// place. Whoever has kept a tensor asks whether it has left the memory that it had at the time.
-/// The tensor may have come back, as FSDP's weights do.
-///
-/// An instance spans one exchange of the memory of a defined tensor; call finish() afterwards.
-/// Usable from any thread.
+/// Note [Exchanged memory]: autograd keeps what an op has got as the tensor itself, so that after
+/// `w.data = other` it goes on with the new memory, and tells nobody. A replay, a kept value and
+/// what hooks have copied are of the old one. LibTorch's VariableHooks tell of each exchange, in
+/// regions and elsewhere. So it is noted of each tensor when it was exchanged last, and whoever has
+/// kept a tensor asks whether that was since. Nobody notes where it lay before: a tensor that came
+/// back to its memory counts as exchanged too.
 class ExchangedMemory {
  public:
-  explicit ExchangedMemory(const at::Tensor& tensor);
-  ~ExchangedMemory();
-  ExchangedMemory(const ExchangedMemory&) = delete;
-  ExchangedMemory& operator=(const ExchangedMemory&) = delete;
-
-  void finish(const at::Tensor& tensor);
+  /// `tensor`, which is defined and has versions, has been given other memory. From any thread.
+  static void note(const at::Tensor& tensor);
 
   enum class Now {
     kThere,
@@ -35,13 +26,8 @@ class ExchangedMemory {
     kElsewhere,  // It has other memory, or another layout in it.
   };
 
-  /// Finds out where the saved tensor is now. Each view of it has a position of its own.
+  /// Where the tensor is that was saved. Views of it are exchanged apart from it.
   static Now find(const SavedVersion& saved);
-
-  struct Place;
-
- private:
-  std::unique_ptr<Place> before_;
 };
 
 }  // namespace remat

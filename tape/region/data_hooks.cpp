@@ -69,10 +69,10 @@ class DataHooks final : public VariableHooksInterface {
     const at::Tensor other(data);
     const bool exchanges = tensor.defined() && other.defined() && !is_alike(tensor, other);
     if (exchanges && interception_is_on()) OpObserver::all_before_set_data(tensor);
-    std::optional<ExchangedMemory> exchange;
-    if (exchanges) exchange.emplace(tensor);
+    const bool has_memory = exchanges && (has_layout(tensor) || has_layout(other));
+    const bool has_versions = has_memory && !tensor.is_inference();
     next_.set_data(self, data);
-    if (exchange) exchange->finish(tensor);
+    if (has_versions) ExchangedMemory::note(tensor);
     if (other.defined()) note_data(other);
   }
 

@@ -182,7 +182,7 @@ SavedVersion::SavedVersion(const at::Tensor& tensor, bool is_from_outside)
                    ? c10::VariableVersion()
                    : tensor.unsafeGetTensorImpl()->version_counter()),
       writes_(UnversionedWrites::last(tensor)),
-      place_(place_of(tensor.unsafeGetTensorImpl(), memory_of(tensor))),
+      tensor_(tensor.unsafeGetTensorImpl()),
       saved_(counter_.enabled() ? counter_.current_version() : 0),
       is_from_outside_(is_from_outside),
       sample_(is_from_outside || is_parameter(tensor) ? sample_storage(tensor, is_from_outside)

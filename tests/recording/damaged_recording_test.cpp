@@ -15,7 +15,6 @@
 #include <remat/recording/html_report.h>
 #include <remat/recording/memory_blocks.h>
 #include <remat/recording/memory_snapshot.h>
-#include <remat/recording/perfetto_trace.h>
 #include <remat/recording/recording.h>
 #include <remat/recording/recording_diff.h>
 #include <remat/recording/recording_summary.h>
@@ -92,7 +91,6 @@ void look_at(const Recording& recording) {
     REQUIRE((forward == remat::kNoOp || forward < recording.ops.size()));
   std::ostringstream out;
   write_chrome_trace(recording, out);
-  write_perfetto_trace(recording, out);
   write_memory_snapshot(recording, remat::SnapshotFormat::kPickle, out);
   write_memory_snapshot(recording, remat::SnapshotFormat::kJson, out);
   summary_of(recording);

@@ -168,4 +168,15 @@ TEST_CASE("A pickle says the same as the JSON", "[recording]") {
   CHECK(PickleReader(written(sample, SnapshotFormat::kPickle)).run() == snapshot_of(sample));
 }
 
+TEST_CASE("Bytes of a name that are not UTF-8 are replaced in a pickle", "[recording]") {
+  Recording recording = three_blocks();
+  // U+00E9 and U+1F600 stay; a lone first byte, a surrogate and a character that is too long do
+  // not.
+  recording.strings[1] = "\xC3\xA9\xF0\x9F\x98\x80|\xC3|\xED\xA0\x80|\xC0\xAF|\xFF";
+  const std::string r = "\xEF\xBF\xBD";
+  const json snapshot = PickleReader(written(recording, SnapshotFormat::kPickle)).run();
+  CHECK(snapshot["device_traces"][0][1]["frames"][0]["name"] ==
+        "\xC3\xA9\xF0\x9F\x98\x80|" + r + "|" + r + r + r + "|" + r + r + "|" + r);
+}
+
 }  // namespace

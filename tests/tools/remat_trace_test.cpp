@@ -100,23 +100,18 @@ TEST_CASE("remat-trace writes a trace for viewers", "[tools][remat_trace]") {
         "[remat-trace] /nowhere/step.json: expected a path that can be written. Correct it.\n");
 }
 
-TEST_CASE("remat-trace writes traces for Perfetto and snapshots for PyTorch's memory viewer",
-          "[tools][remat_trace]") {
+TEST_CASE("remat-trace writes snapshots for PyTorch's memory viewer", "[tools][remat_trace]") {
   const Sample sample;
-  const Result result = run(sample.path("step.rec") + " --perfetto " + sample.path("a.pftrace") +
-                            " --snapshot " + sample.path("a.pickle"));
+  const Result result = run(sample.path("step.rec") + " --snapshot " + sample.path("a.pickle"));
   CHECK(result.exit_code == 0);
   CHECK(result.output.empty());
-  CHECK(std::filesystem::file_size(sample.path("a.pftrace")) > 100);
   CHECK(std::filesystem::file_size(sample.path("a.pickle")) > 100);
   std::ifstream file(sample.path("a.pickle.json"));
   CHECK(nlohmann::json::parse(file)["device_traces"].size() == 1);
-  for (const std::string option : {"--perfetto", "--snapshot"}) {
-    const Result fails = run(sample.path("step.rec") + " " + option + " /nowhere/a.out");
-    CHECK(fails.exit_code == 3);
-    CHECK(fails.output ==
-          "[remat-trace] /nowhere/a.out: expected a path that can be written. Correct it.\n");
-  }
+  const Result fails = run(sample.path("step.rec") + " --snapshot /nowhere/a.out");
+  CHECK(fails.exit_code == 3);
+  CHECK(fails.output ==
+        "[remat-trace] /nowhere/a.out: expected a path that can be written. Correct it.\n");
   const Result json = run(sample.path("step.rec") + " --snapshot " + sample.path("b.json"));
   CHECK(json.exit_code == 2);
   CHECK_THAT(json.output, ContainsSubstring("expected the path of a pickle, got one of JSON"));

@@ -16,7 +16,6 @@ const char* const kFooter = R"(Examples:
   remat-trace step.rec --ops --region block.0 --slot 3        what made and what remade a saved tensor
   remat-trace step.rec --ops --from 12.5 --to "step 2"        what ran from then until that mark
   remat-trace step.rec --chrome step.json       for chrome://tracing and ui.perfetto.dev
-  remat-trace step.rec --perfetto step.pftrace  for ui.perfetto.dev, a third of the size
   remat-trace step.rec --snapshot step.pickle   for pytorch.org/memory_viz; the same in step.pickle.json
   remat-trace diff step.rec                     the first op of a replay that differs from its forward, and why
   remat-trace diff plain.rec step.rec           the first op in which two runs of a program differ, and why
@@ -59,7 +58,6 @@ bool parse(int argc, char** argv, Arguments& arguments, int& exit_code) {
   app.add_option("--to", arguments.to, "Only ops that ran then or earlier");
   app.add_option("--most", arguments.most, "No more lines than this")->check(CLI::PositiveNumber);
   app.add_option("--chrome", arguments.chrome_path, "Write a trace for viewers as JSON");
-  app.add_option("--perfetto", arguments.perfetto_path, "Write a trace in Perfetto's format");
   app.add_option(
       "--snapshot", arguments.snapshot_path,
       "Write memory for PyTorch's memory viewer as a pickle, and as JSON in its path with .json");
@@ -77,8 +75,7 @@ bool parse(int argc, char** argv, Arguments& arguments, int& exit_code) {
           "--ops", "expected with --op, --region, --phase, --slot, --from, --to and --most");
     if (arguments.snapshot_path.ends_with(".json"))
       throw CLI::ValidationError("--snapshot", "expected the path of a pickle, got one of JSON");
-    const bool writes = !arguments.chrome_path.empty() || !arguments.perfetto_path.empty() ||
-                        !arguments.snapshot_path.empty();
+    const bool writes = !arguments.chrome_path.empty() || !arguments.snapshot_path.empty();
     if (arguments.compares && (arguments.lists_ops || writes))
       throw CLI::ValidationError("diff", "expected no options of what shows or writes a recording");
     return true;

@@ -27,10 +27,8 @@ struct Arguments {
   std::string to;      ///< the recording began, or names of marks; empty: no limit.
   int64_t most = 0;    ///< Limit on lines; 0: none.
   std::string chrome_path;
-  std::string perfetto_path;
-  std::string snapshot_path;  ///< Path of the pickle; the JSON goes beside it.
-  /// True to compare `path` with other_path, or its replays with their forwards if that is empty.
-  bool compares = false;
+  std::string snapshot_path;  ///< Of the pickle; JSON is beside it.
+  bool compares = false;  ///< `path` with other_path; without one its replays with their forwards.
   std::string other_path;
 };
 

@@ -11,7 +11,6 @@
 #include <remat/recording/chrome_trace.h>
 #include <remat/recording/difference_text.h>
 #include <remat/recording/memory_snapshot.h>
-#include <remat/recording/perfetto_trace.h>
 #include <remat/recording/recording.h>
 
 #include "arguments.h"
@@ -43,14 +42,11 @@ void write_snapshot(const remat::Recording& recording, const std::string& path) 
 /// Writes the requested files; true if there are any.
 bool write_files(const remat::Recording& recording, const Arguments& arguments) {
   const std::string& chrome = arguments.chrome_path;
-  const std::string& perfetto = arguments.perfetto_path;
   const std::string& snapshot = arguments.snapshot_path;
   if (!chrome.empty())
     write_file(chrome, [&](std::ostream& out) { write_chrome_trace(recording, out); });
-  if (!perfetto.empty())
-    write_file(perfetto, [&](std::ostream& out) { write_perfetto_trace(recording, out); });
   if (!snapshot.empty()) write_snapshot(recording, snapshot);
-  return !chrome.empty() || !perfetto.empty() || !snapshot.empty();
+  return !chrome.empty() || !snapshot.empty();
 }
 
 remat::Recording load(const std::string& path) {

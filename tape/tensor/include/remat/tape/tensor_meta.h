@@ -92,12 +92,9 @@ class REMAT_API SavedVersion {
 
   /// Number of the last write in UnversionedWrites that had begun when the tensor was saved.
   uint64_t writes() const { return writes_; }
-  /// Identifies the tensor and the storage that it had when it was saved.
-  uintptr_t place() const { return place_; }
-  static uintptr_t place_of(const void* tensor, const void* storage) {
-    return reinterpret_cast<uintptr_t>(tensor) ^ (reinterpret_cast<uintptr_t>(storage) << 1U);
-  }
-  /// True if the op that saved the tensor also writes it without a new version.
+  /// Address of the tensor that was saved, which may be gone.
+  const void* tensor() const { return tensor_; }
+  /// True if the op that saved it writes it too, and says so to nobody.
   bool is_written_by_op() const;
 
   /// True if `tensor` is the saved tensor, or shares its memory through views.
@@ -117,7 +114,7 @@ class REMAT_API SavedVersion {
  private:
   c10::VariableVersion counter_;
   uint64_t writes_;
-  uintptr_t place_;
+  const void* tensor_;
   uint32_t saved_;
   bool is_from_outside_;
   std::optional<uint64_t> sample_;
