@@ -21,7 +21,7 @@ function(remat_add_test name)
   set_property(GLOBAL APPEND PROPERTY REMAT_BUDGETS "${name}:${arg_BUDGET_S}")
 endfunction()
 
-# Prints every test's budget; more than REMAT_BUDGET_TOTAL_S together is an error.
+# Lists every test's budget in verbose mode; more than REMAT_BUDGET_TOTAL_S together is an error.
 function(remat_print_budgets)
   get_property(budgets GLOBAL PROPERTY REMAT_BUDGETS)
   set(total 0)
@@ -36,7 +36,8 @@ function(remat_print_budgets)
     string(REPEAT " " ${pad} pad)
     string(APPEND table "\n  ${pad}${seconds} s  ${name}")
   endforeach()
-  message(STATUS "Budgets of CPU time:${table}\n  ${total} s of ${REMAT_BUDGET_TOTAL_S} s in all")
+  message(VERBOSE "Budgets of CPU time:${table}")
+  message(STATUS "Tests may take ${total} s of ${REMAT_BUDGET_TOTAL_S} s of CPU time; --log-level=VERBOSE lists them")
   if(total GREATER REMAT_BUDGET_TOTAL_S)
     message(FATAL_ERROR "[budgets] expected ${REMAT_BUDGET_TOTAL_S} s or less in all, got ${total} s. Shorten a suite.")
   endif()
