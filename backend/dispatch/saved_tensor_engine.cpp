@@ -13,6 +13,7 @@
 #include <optional>
 #include <utility>
 
+#include <remat/backend/first_use.h>
 #include <remat/backend/inner_backward.h>
 #include <remat/tape/backward_observer.h>
 #include <remat/tape/hook_count.h>
@@ -80,6 +81,7 @@ class TracedHooks final : public HooksInFront {
 void SavedTensorEngine::install() {
   SavedTensorEngine* const engine = installed.load(std::memory_order_acquire);
   if (engine && &Engine::get_default_engine() == engine) return;
+  detail::first_use();
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
   Engine& inner = Engine::get_default_engine();

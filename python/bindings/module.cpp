@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // The extension module remat_meta._C. Loading it registers nothing with the dispatcher and installs
-// no engine: the first region does that.
+// no engine: see first_use.h.
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -27,6 +27,7 @@
 #include "custom_functions.h"
 #include "docstrings.h"
 #include "errors.h"
+#include "first_use.h"
 #include "functional_call.h"
 #include "in_graph.h"
 #include "inner_tensors.h"
@@ -85,6 +86,7 @@ PYBIND11_MODULE(_C, m) {
   add_errors(m.ptr());
   add_checkpoint(m.ptr());
   add_named_calls(m.ptr());
+  add_makers(m.ptr());
   add_in_graph(m.ptr());
   add_compiled_graph(m.ptr());
   add_custom_functions(m.ptr());

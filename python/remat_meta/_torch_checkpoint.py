@@ -14,6 +14,7 @@ from torch.utils.checkpoint import set_checkpoint_debug_enabled, set_checkpoint_
 
 from . import _C
 from ._build_info import TORCH_VERSION
+from ._install import on_first_use
 from ._torch_compat import checkpoint_options
 from ._torch_version import minor
 
@@ -117,6 +118,7 @@ def torch_checkpoint(
     ignored: hooks around a region get what its policy keeps. Gradients, buffers and random streams are bitwise those
     of function(*args, **kwargs).
     """
+    on_first_use()
     options = dict(
         use_reentrant=use_reentrant,
         preserve_rng_state=preserve_rng_state,
@@ -126,6 +128,11 @@ def torch_checkpoint(
         early_stop=early_stop,
         **checkpoint_options(respect_saved_tensors_hooks),
     )
+    return _begin(function, args, kwargs, options)
+
+
+def _begin(function, args, kwargs, options):
+    """Runs the function, or returns a decorator. A compiler traces _begin_checkpoint() of _compile.py in its place."""
     if function is not None or args:
         return _run(function, args, kwargs, options)
     if kwargs:
@@ -190,6 +197,7 @@ class _Patch:
 
     def __init__(self, replacement: typing.Callable[..., typing.Any] | None = None) -> None:
         """Uses `replacement`, else that of the patch around this one, else torch_checkpoint."""
+        on_first_use()
         outer = _Patch._stack[-1]._replacement if _Patch._stack else torch_checkpoint
         self._replacement = replacement or outer
         self._function = _stock_function()
