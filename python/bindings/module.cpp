@@ -86,7 +86,6 @@ PYBIND11_MODULE(_C, m) {
   add_errors(m.ptr());
   add_checkpoint(m.ptr());
   add_named_calls(m.ptr());
-  add_makers(m.ptr());
   add_in_graph(m.ptr());
   add_compiled_graph(m.ptr());
   add_custom_functions(m.ptr());
@@ -136,6 +135,7 @@ PYBIND11_MODULE(_C, m) {
         }));
   m.def("live_region_count", [] { return live_regions().size(); });
   m.def("is_recomputing", &is_recomputing, kIsRecomputingDoc);
+  add_entries(m.ptr());
   m.def("is_placeholder", torch::wrap_pybind_function([](const at::Tensor& tensor) {
           return is_placeholder(tensor);
         }),

@@ -21,7 +21,7 @@ from . import _C, _compiled_graphs, _graph_run, _higher_order
 from ._after_import import after_import
 from ._graph_policy import CALL, INNER, REGION, contexts_of, forget_notes, key_of, options_of, refusal_of, region_of
 from ._install import on_first_use
-from ._torch_checkpoint import _begin, torch_checkpoint
+from ._torch_checkpoint import torch_checkpoint
 from ._torch_compat import attribute_of_class, getattr_method
 
 _KINDS = (_C.CheckpointBuilder, _C.Checkpointed, _C.NamedFunction)
@@ -196,7 +196,7 @@ def _run_call(function, key, args, kwargs):
 # Entries in the dicts of types. Their results may leave the graph and are then as they would be without a compiler.
 
 
-def _call_maker(self, /, *args, **options):
+def _call_entry(self, /, *args, **options):
     if not torch.compiler.is_dynamo_compiling():
         return self(*args, **options)
     on_first_use()
@@ -284,9 +284,16 @@ def _op(fn, *args, **options):
     return _made_call("op", fn, _key_of_call("op", *args, **options), args, options)
 
 
-def _begin_checkpoint(function, args, kwargs, options):
+def _torch_checkpoint(
+    function=None, *args, use_reentrant=None, preserve_rng_state=True, context_fn=None, determinism_check="default",
+    debug=False, early_stop=True, respect_saved_tensors_hooks=None, **kwargs,
+):
     if function is not None or args:
-        return _run_checkpoint(function, options["context_fn"], args, kwargs)
+        return _run_checkpoint(function, context_fn, args, kwargs)
+    options = dict(
+        preserve_rng_state=preserve_rng_state, context_fn=context_fn or stock.noop_context_fn,
+        determinism_check=determinism_check, debug=debug, early_stop=early_stop,
+    )
     return functools.partial(_checkpointed, options)
 
 
@@ -356,11 +363,11 @@ def _teach_dynamo():
         _C.region.__wrapped__: _region,
         _C.native_op.__wrapped__: _native_op,
         _C.op.__wrapped__: _op,
-        _C.is_recomputing: _is_recomputing,
-        _C.recompute_needs_tensor: _nothing,
+        _C.is_recomputing.__wrapped__: _is_recomputing,
+        _C.recompute_needs_tensor.__wrapped__: _nothing,
         _C._push_functional_call: _nothing,  # this is for replays, of which a graph has none
         _C._pop_functional_call: _nothing,
-        _begin: _begin_checkpoint,
+        torch_checkpoint.__wrapped__: _torch_checkpoint,
     }.items():
         torch._dynamo.decorators.substitute_in_graph(original, skip_signature_check=True)(traced)
     _graph_run.install()
@@ -374,6 +381,6 @@ def install():
 
 
 # These change only our own types.
-for _kind, _traced in zip((_C.Maker, *_KINDS), (_call_maker, _call_builder, _call_region, _call_named), strict=True):
+for _kind, _traced in zip((_C.Entry, *_KINDS), (_call_entry, _call_builder, _call_region, _call_named), strict=True):
     _C._set_traced(_kind, "__call__", _traced)
 _C._set_graph_key_maker(_key)

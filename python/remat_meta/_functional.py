@@ -51,6 +51,8 @@ def _is_open():
 
 def install():
     """Returns False, and installs nothing, while a functional_call is open: its begin was not reported."""
+    global _swap
+    _swap = stateless._reparametrize_module
     stateless._reparametrize_module = _reparametrize_module
     if not _is_open():
         return True

@@ -48,4 +48,5 @@ def before_first_region():
             "[checkpoint] functional_call: expected the first use of remat before torch.func.functional_call, got the first region "
             "inside one, whose parameters a replay could not find. Call remat_meta.checkpoint() once before functional_call."
         )
-    _engine.install()
+    with _lock:
+        _engine.install()

@@ -95,6 +95,7 @@ def _selective_policy(context_fn):
 def torch_checkpoint(function: typing.Callable[..., _R], *args: typing.Any, **options: typing.Any) -> _R: ...
 @typing.overload
 def torch_checkpoint(**options: typing.Any) -> typing.Callable[[typing.Callable[..., _R]], typing.Callable[..., _R]]: ...
+@_C._make_entry
 def torch_checkpoint(
     function: typing.Callable[..., typing.Any] | None = None,
     *args: typing.Any,
@@ -118,7 +119,6 @@ def torch_checkpoint(
     ignored: hooks around a region get what its policy keeps. Gradients, buffers and random streams are bitwise those
     of function(*args, **kwargs).
     """
-    on_first_use()
     options = dict(
         use_reentrant=use_reentrant,
         preserve_rng_state=preserve_rng_state,
@@ -128,11 +128,6 @@ def torch_checkpoint(
         early_stop=early_stop,
         **checkpoint_options(respect_saved_tensors_hooks),
     )
-    return _begin(function, args, kwargs, options)
-
-
-def _begin(function, args, kwargs, options):
-    """Runs the function, or returns a decorator. A compiler traces _begin_checkpoint() of _compile.py in its place."""
     if function is not None or args:
         return _run(function, args, kwargs, options)
     if kwargs:
