@@ -3,6 +3,7 @@
 // Loads libraries and compares the process before and after: load_changes LIBRARY ...
 // REMAT_LIBRARY. None may change anything. The first region, which the last one runs, must.
 #include <ATen/SavedTensorHooks.h>
+#include <ATen/core/VariableHooksInterface.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 #include <c10/core/DeviceType.h>
@@ -83,6 +84,7 @@ Facts look(const std::filesystem::path& folder) {
   Facts facts;
   add_dispatcher(facts);
   add_thread(facts);
+  facts["table of hooks"] = address(at::impl::GetVariableHooks());
   facts["engine"] = address(&torch::autograd::Engine::get_default_engine());
   facts["name of PrivateUse1"] = c10::get_privateuse1_backend(/*lower_case=*/false);
   facts["PrivateUse1 is taken"] = std::to_string(c10::is_privateuse1_backend_registered());
@@ -123,8 +125,8 @@ int unchanged_by_first_region(void* remat, const std::filesystem::path& folder,
   reinterpret_cast<void (*)()>(dlsym(remat, "run_first_region"))();
   const Facts after = look(folder);
   int count = 0;
-  for (const char* const name :
-       {"engine", "kernels of aten::add", "files of recordings", "observers of all ops"}) {
+  for (const char* const name : {"engine", "table of hooks", "kernels of aten::add",
+                                 "files of recordings", "observers of all ops"}) {
     if (after.at(name) != before.at(name)) continue;
     std::printf("the first region: expected it to change: %s\n", name);
     ++count;
