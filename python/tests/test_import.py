@@ -107,7 +107,14 @@ def said(tmp_path_factory):
     return {name: (folder / "said").read_text().split() for name, folder in folders.items()}
 
 
-IMPORT = "before = look()\nimport remat_meta, remat_meta._engine, remat_meta._launch\n"
+IMPORT = """
+before = look()
+import importlib.util, pkgutil, remat_meta
+for module in pkgutil.iter_modules(remat_meta.__path__):
+    name = f"remat_meta.{module.name}"
+    if module.name != "__main__" and importlib.util.find_spec(name):
+        importlib.import_module(name)
+"""
 TOLD = "\ntold(before)\n"
 REQUESTED = dict(REMAT_RECORD=".", REMAT_DEBUG="1", REMAT_TRACE="trace", REMAT_POLICY="save_matmuls", REMAT_DEBUG_COLLECTIVES="1")
 REGION = """
@@ -215,7 +222,11 @@ print(graphs, torch.equal(x.grad, torch.ones(3).cos()))
 """
 
 
-COMPILED = ["remat_meta.checkpoint()(torch.sin)(x)", "remat_meta.torch_checkpoint(torch.sin, x)"]
+COMPILED = {
+    "remat_meta.checkpoint()(torch.sin)(x)": "[True]",
+    "remat_meta.torch_checkpoint(torch.sin, x)": "[True]",
+    "x.cos() if remat_meta.is_recomputing() else x.sin()": "[False]",
+}
 for _call in COMPILED:
     case(_call, compiled(_call), COMPILER)
 case(
@@ -235,11 +246,58 @@ print(torch.equal(x.grad, y.grad))
 
 @pytest.mark.parametrize("call", COMPILED)
 def test_a_compiled_function_may_be_the_first_user(call, said):
-    assert said[call] == ["[True]", "True"]
+    assert said[call] == [COMPILED[call], "True"]
 
 
 def test_a_function_that_was_compiled_before_is_right_in_the_first_region(said):
     assert said["compiled before"] == ["True"]
+
+
+case(
+    "old alias",
+    """
+import remat_meta
+w, x = torch.ones(4, requires_grad=True), torch.ones(4, requires_grad=True)
+alias = w.data
+def fn(x):
+    y = (x * w).sin()
+    alias.mul_(2)
+    return y
+try:
+    remat_meta.checkpoint()(fn)(x)
+except RuntimeError as error:
+    print("aten::mul_.Tensor: expected in-place ops that autograd notices" in str(error))
+""",
+)
+
+
+def test_a_write_by_a_data_tensor_from_before_the_first_region_is_refused(said):
+    assert said["old alias"] == ["True"]
+
+
+case(
+    "threads",
+    """
+import threading, remat_meta
+gradients, barrier = [], threading.Barrier(4)
+def work():
+    x = torch.ones(4, requires_grad=True)
+    barrier.wait()
+    remat_meta.checkpoint()(torch.sin)(x).sum().backward()
+    gradients.append(torch.equal(x.grad, torch.ones(4).cos()))
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(*gradients, sorted(f for f in os.listdir(".") if f.endswith(".rec")) == [f"remat-{os.getpid()}.rec"])
+""",
+    REMAT_RECORD=".", REMAT_DEBUG="1",
+)  # fmt: skip
+
+
+def test_threads_may_run_the_first_regions_together(said):
+    assert said["threads"] == ["True"] * 5
 
 
 def test_functions_of_the_package_look_like_functions():
@@ -248,7 +306,7 @@ def test_functions_of_the_package_look_like_functions():
     class Holder:
         make = remat_meta.region
 
-    for function in (remat_meta.checkpoint, remat_meta.region, remat_meta.native_op, remat_meta.op):
+    for function in (remat_meta.checkpoint, remat_meta.region, remat_meta.native_op, remat_meta.op, remat_meta.torch_checkpoint):
         assert pickle.loads(pickle.dumps(function)) is function
         assert inspect.isroutine(function)
         assert re.search(rf"{function.__name__}\(.*\w", pydoc.render_doc(function, renderer=pydoc.plaintext))
