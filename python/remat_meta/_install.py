@@ -31,7 +31,7 @@ def on_first_use():
 
         with _lock:
             _install_once()
-            _is_done = _functional.install()
+            _is_done = _is_done or _functional.install()  # another thread may have been first
     return _is_done
 
 
