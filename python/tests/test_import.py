@@ -107,16 +107,16 @@ def said(tmp_path_factory):
     return {name: (folder / "said").read_text().split() for name, folder in folders.items()}
 
 
-IMPORT = """
-before = look()
-import importlib.util, pkgutil, remat_meta
+IMPORT = "before = look()\nimport remat_meta, remat_meta._engine, remat_meta._launch\n"
+ALL = """
+import importlib.util, pkgutil
 for module in pkgutil.iter_modules(remat_meta.__path__):
     name = f"remat_meta.{module.name}"
     if module.name != "__main__" and importlib.util.find_spec(name):
         importlib.import_module(name)
 """
 TOLD = "\ntold(before)\n"
-REQUESTED = dict(REMAT_RECORD=".", REMAT_DEBUG="1", REMAT_TRACE="trace", REMAT_POLICY="save_matmuls", REMAT_DEBUG_COLLECTIVES="1")
+REQUESTED = dict(REMAT_RECORD=".", REMAT_DEBUG="1", REMAT_TRACE="trace", REMAT_POLICY="save_matmuls")
 REGION = """
 x = torch.ones(4, requires_grad=True)
 remat_meta.checkpoint()(lambda x: x.sin().exp())(x).sum().backward()
@@ -125,7 +125,7 @@ PATCHED = "torch.nn.utils.stateless._reparametrize_module"
 TABLES = "engine", "kernels"
 
 case("import", IMPORT + TOLD, **REQUESTED)
-case("import after compiler", IMPORT + TOLD, COMPILER, **REQUESTED)
+case("import after compiler", IMPORT + ALL + TOLD, COMPILER, **REQUESTED)
 case("make a region", IMPORT + "remat_meta.checkpoint()" + TOLD, COMPILER)
 case("run a region", IMPORT + REGION + TOLD)
 
