@@ -1,14 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Starts recorders that environment variables request.
+// Starts the recorder and the trace that environment variables request, when the process begins to
+// use remat.
 #include <remat/inspect/recorder.h>
+#include <remat/inspect/trace.h>
 
 #include <c10/util/Exception.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <exception>
+#include <fstream>
+#include <iostream>
+#include <memory>
 #include <string>
+
+#include <remat/backend/first_use.h>
+
+// Keeps this file in programs that link remat statically; see CMakeLists.txt.
+extern "C" REMAT_API const int remat_environment_noted;
 
 namespace remat {
 namespace {
@@ -18,30 +28,49 @@ std::string environment(const char* name) {
   return value ? value : "";
 }
 
-}  // namespace
-
-namespace detail {
-
-bool record_from_environment() {
-  // Leaked: recording ends with the process.
-  static const Recorder* const recorder = []() -> const Recorder* {
-    const std::string folder = environment("REMAT_RECORD");
-    const bool debugs = environment("REMAT_DEBUG") == "1";
-    if (folder.empty() && !debugs) return nullptr;
-    const std::string path = (folder.empty() ? "." : folder) + "/remat-" + std::to_string(getpid());
-    try {
-      RecorderOptions options;
-      options.source_lines = debugs || environment("REMAT_RECORD_LINES") == "1";
-      if (debugs) options.differences_path = path + ".diff";
-      return new Recorder(path + ".rec", options);
-    } catch (const std::exception& error) {
-      // The library is being loaded, so nobody could catch an exception.
-      TORCH_WARN("[Recorder] ", path, ".rec: nothing is recorded: ", error.what());
-      return nullptr;
-    }
-  }();
-  return recorder != nullptr;
+/// REMAT_RECORD, REMAT_RECORD_LINES and REMAT_DEBUG. The recorder is leaked: recording ends with
+/// the process.
+void start_recorder() {
+  const std::string folder = environment("REMAT_RECORD");
+  const bool debugs = environment("REMAT_DEBUG") == "1";
+  if (folder.empty() && !debugs) return;
+  const std::string path = (folder.empty() ? "." : folder) + "/remat-" + std::to_string(getpid());
+  try {
+    RecorderOptions options;
+    options.source_lines = debugs || environment("REMAT_RECORD_LINES") == "1";
+    if (debugs) options.differences_path = path + ".diff";
+    new Recorder(path + ".rec", options);
+  } catch (const std::exception& error) {
+    TORCH_WARN("[Recorder] ", path, ".rec: nothing is recorded: ", error.what());
+  }
 }
 
-}  // namespace detail
+/// REMAT_TRACE. The trace is leaked: regions may run until the process ends.
+void start_trace() {
+  const std::string name = environment("REMAT_TRACE");
+  if (name.empty()) return;
+  try {
+    if (name == "stderr" || name == "1") {
+      new Trace(std::cerr);
+      return;
+    }
+    auto file = std::make_unique<std::ofstream>(name);
+    TORCH_CHECK_VALUE(file->good(),
+                      "expected stderr or a file to write, got one that cannot be opened. Name "
+                      "another file, or unset it.");
+    new Trace(*file);
+    file.release();
+  } catch (const std::exception& error) {
+    TORCH_WARN("[Trace] REMAT_TRACE=", name, ": nothing is traced: ", error.what());
+  }
+}
+
+void start_requested() {
+  start_recorder();
+  start_trace();
+}
+
+}  // namespace
 }  // namespace remat
+
+const int remat_environment_noted = (remat::detail::at_first_use(&remat::start_requested), 1);

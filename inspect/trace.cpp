@@ -7,9 +7,6 @@
 #include <c10/util/Exception.h>
 
 #include <atomic>
-#include <cstdlib>
-#include <fstream>
-#include <iostream>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -206,25 +203,4 @@ Trace::~Trace() {
   is_writing = false;
 }
 
-namespace detail {
-
-bool trace_from_environment() {
-  // Leaked: regions may run until the process ends.
-  static const Trace* const trace = []() -> const Trace* {
-    const char* const wanted = std::getenv("REMAT_TRACE");
-    const std::string name = wanted ? wanted : "";
-    if (name.empty()) return nullptr;
-    if (name == "stderr" || name == "1") return new Trace(std::cerr);
-    auto file = std::make_unique<std::ofstream>(name);
-    if (file->good()) return new Trace(*file.release());
-    // The library is being loaded, so nobody could catch an exception.
-    TORCH_WARN("[Trace] REMAT_TRACE=", name,
-               ": expected stderr or a file to write, got one that cannot be opened: nothing is "
-               "traced. Name another file, or unset it.");
-    return nullptr;
-  }();
-  return trace != nullptr;
-}
-
-}  // namespace detail
 }  // namespace remat

@@ -13,8 +13,10 @@
 #include <optional>
 #include <utility>
 
+#include <remat/backend/first_use.h>
 #include <remat/backend/inner_backward.h>
 #include <remat/tape/backward_observer.h>
+#include <remat/tape/data_hooks.h>
 #include <remat/tape/hook_count.h>
 #include <remat/tape/op_observer.h>
 #include <remat/tape/recomputing_pair.h>
@@ -80,6 +82,8 @@ class TracedHooks final : public HooksInFront {
 void SavedTensorEngine::install() {
   SavedTensorEngine* const engine = installed.load(std::memory_order_acquire);
   if (engine && &Engine::get_default_engine() == engine) return;
+  detail::first_use();
+  install_data_hooks();
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
   Engine& inner = Engine::get_default_engine();

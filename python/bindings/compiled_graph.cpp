@@ -133,7 +133,14 @@ constexpr c10::DispatchKey kAutogradKeys[] = {
     c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA, c10::DispatchKey::AutogradXPU,
     c10::DispatchKey::AutogradMPS};
 
-TORCH_LIBRARY_FRAGMENT(remat, library) {
+/// Registers the op. Loading the module registers nothing with the dispatcher.
+void register_op() {
+  // Leaked: destroying it would take the op away.
+  static torch::Library* registered = nullptr;
+  if (registered) return;
+  registered = new torch::Library(torch::Library::FRAGMENT, "remat", std::nullopt, __FILE__,
+                                  static_cast<uint32_t>(__LINE__));
+  torch::Library& library = *registered;
   library.def(schema(), {at::Tag::nondeterministic_seeded});
   library.impl("compiled_graph",
                torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,
@@ -166,6 +173,7 @@ bool ops_are_seen() {
 
 void add_compiled_graph(PyObject* module) {
   auto m = py::reinterpret_borrow<py::module_>(module);
+  m.def("_register_compiled_graph", torch::wrap_pybind_function(register_op));
   m.def("_ops_are_seen", &ops_are_seen);
   m.def("_call_compiled_graph", torch::wrap_pybind_function(call_op));
 }

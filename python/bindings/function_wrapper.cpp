@@ -135,6 +135,10 @@ PyObject* bind(PyObject* object, PyObject* instance, PyObject* /*type*/) {
   return PyMethod_New(object, instance);
 }
 
+PyObject* stay(PyObject* object, PyObject* /*instance*/, PyObject* /*type*/) {
+  return Py_NewRef(object);
+}
+
 template <class T>
 void* slot(T* function) {
   return reinterpret_cast<void*>(function);
@@ -149,9 +153,7 @@ PyMemberDef members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Wrapper, weak_references), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
 
-}  // namespace
-
-PyTypeObject* make_wrapper_type(const char* name, const char* doc) {
+PyTypeObject* make_type(const char* name, const char* doc, descrgetfunc get) {
   PyType_Slot slots[] = {{Py_tp_doc, const_cast<char*>(doc)},
                          {Py_tp_call, slot(PyVectorcall_Call)},
                          {Py_tp_traverse, slot(traverse)},
@@ -160,7 +162,7 @@ PyTypeObject* make_wrapper_type(const char* name, const char* doc) {
                          {Py_tp_repr, slot(show)},
                          {Py_tp_getattro, slot(get_attribute)},
                          {Py_tp_setattro, slot(PyObject_GenericSetAttr)},
-                         {Py_tp_descr_get, slot(bind)},
+                         {Py_tp_descr_get, slot(get)},
                          {Py_tp_methods, pickle_method},
                          {Py_tp_members, members},
                          {0, nullptr}};
@@ -171,6 +173,16 @@ PyTypeObject* make_wrapper_type(const char* name, const char* doc) {
   PyObject* const type = PyType_FromSpec(&spec);
   if (!type) throw python_error();
   return reinterpret_cast<PyTypeObject*>(type);
+}
+
+}  // namespace
+
+PyTypeObject* make_wrapper_type(const char* name, const char* doc) {
+  return make_type(name, doc, bind);
+}
+
+PyTypeObject* make_static_wrapper_type(const char* name, const char* doc) {
+  return make_type(name, doc, stay);
 }
 
 PyObject* make_wrapper(PyTypeObject* type, vectorcallfunc call, SharedState state,

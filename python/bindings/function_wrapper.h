@@ -37,6 +37,9 @@ class WrapperState {
 /// pickled. Never freed. Throws python_error.
 PyTypeObject* make_wrapper_type(const char* name, const char* doc);
 
+/// Like make_wrapper_type(), for objects that do not bind as methods.
+PyTypeObject* make_static_wrapper_type(const char* name, const char* doc);
+
 /// Returns a wrapper, as a new reference. `function` may be null. Throws python_error.
 PyObject* make_wrapper(PyTypeObject* type, vectorcallfunc call,
                        std::shared_ptr<const WrapperState> state, PyObject* function);

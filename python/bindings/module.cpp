@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // The extension module remat_meta._C. Loading it registers nothing with the dispatcher and installs
-// no engine: the first region does that.
+// no engine: see first_use.h.
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -27,6 +27,7 @@
 #include "custom_functions.h"
 #include "docstrings.h"
 #include "errors.h"
+#include "first_use.h"
 #include "functional_call.h"
 #include "in_graph.h"
 #include "inner_tensors.h"
@@ -134,6 +135,7 @@ PYBIND11_MODULE(_C, m) {
         }));
   m.def("live_region_count", [] { return live_regions().size(); });
   m.def("is_recomputing", &is_recomputing, kIsRecomputingDoc);
+  add_entries(m.ptr());
   m.def("is_placeholder", torch::wrap_pybind_function([](const at::Tensor& tensor) {
           return is_placeholder(tensor);
         }),

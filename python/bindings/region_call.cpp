@@ -20,6 +20,7 @@
 #include <remat/tape/region_label.h>
 
 #include "agreement.h"
+#include "first_use.h"
 #include "owned_object.h"
 #include "python_body.h"
 #include "python_state.h"
@@ -75,19 +76,6 @@ void warn_of_transform(const std::string& region) {
                   "calls: results are right, nothing is recomputed. This is said once.");
 }
 
-/// Makes Python's engine report to regions what it runs inside them.
-///
-/// Note [Imports and the GIL]: an import releases the GIL. If an import initialized a static
-/// variable of C++, another thread that reached it meanwhile would wait for it while holding the
-/// GIL, forever. So objects that are looked up once are kept in plain pointers, which two threads
-/// may set to the same object.
-void install_engine() {
-  static bool installed = false;
-  if (installed) return;
-  py::module_::import("remat_meta._engine").attr("install")();
-  installed = true;
-}
-
 }  // namespace
 
 PyObject* call_region(const Settings& settings, PyObject* function,
@@ -97,7 +85,7 @@ PyObject* call_region(const Settings& settings, PyObject* function,
     warn_of_transform(settings.options.name);
     return call_plainly(settings, function, arguments);
   }
-  install_engine();
+  before_first_region();
   tell_fsdp_of_regions();
   tell_agreement(settings, function);
   std::vector<at::Tensor> tensors;

@@ -2,15 +2,16 @@
 
 """Rematerialisation for PyTorch: checkpoint(options)(fn)(args...).
 
-Importing the package only makes torch.func.functional_call report its calls to remat. The first region installs what
-remat needs in torch's dispatcher and autograd engine.
+Importing the package changes nothing outside of it. The first call that makes a region makes torch.func.functional_call
+and torch.compile known to remat, and the first region that runs installs what remat needs in torch's dispatcher and
+autograd engine.
 """
 
 from . import _torch_version
 
 __path__.insert(0, _torch_version.compiled_folder(__path__[0]))
 
-from . import _compile, _functional, testing  # noqa: E402
+from . import _compile, _functional, testing  # noqa: E402, F401
 from ._auto_checkpoint import auto_checkpoint, memory_plan  # noqa: E402
 from ._build_info import VERSION as __version__  # noqa: E402
 from ._C import (  # noqa: E402
@@ -78,9 +79,6 @@ from ._torch_checkpoint import (  # noqa: E402
     torch_checkpoint,
 )
 from ._trace import collect_trace, trace_scope  # noqa: E402
-
-_functional.install()
-_compile.install()
 
 __all__ = [
     "CheckpointPolicy",

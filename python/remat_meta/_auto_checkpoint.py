@@ -17,8 +17,9 @@ import weakref
 
 import torch
 
-from . import _C, _agreement
+from . import _C, _agreement, _plan_agreement
 from ._C import MemoryPlan, OffloadEngine, checkpoint
+from ._install import on_first_use
 from ._plan_agreement import PlanAgreement
 from ._profile import named_by_module
 from ._python_state import PythonState, find_iterator
@@ -344,6 +345,8 @@ def auto_checkpoint(
             f"[auto_checkpoint] '{options['name']}': expected what runs op by op, got {compiled} of torch.compile, of which "
             "no tape sees the ops. Leave torch.compile out, or set torch._functorch.config.activation_memory_budget."
         )
+    on_first_use()
+    _plan_agreement.install()
     if not isinstance(fn, torch.nn.Module):
         return _AutoCheckpointed(fn, None, options)
     module = fn

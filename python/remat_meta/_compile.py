@@ -20,6 +20,7 @@ import torch.utils.checkpoint as stock
 from . import _C, _compiled_graphs, _graph_run, _higher_order
 from ._after_import import after_import
 from ._graph_policy import CALL, INNER, REGION, contexts_of, forget_notes, key_of, options_of, refusal_of, region_of
+from ._install import on_first_use
 from ._torch_checkpoint import torch_checkpoint
 from ._torch_compat import attribute_of_class, getattr_method
 
@@ -195,9 +196,17 @@ def _run_call(function, key, args, kwargs):
 # Entries in the dicts of types. Their results may leave the graph and are then as they would be without a compiler.
 
 
+def _call_entry(self, /, *args, **options):
+    if not torch.compiler.is_dynamo_compiling():
+        return self(*args, **options)
+    on_first_use()
+    return self.__wrapped__(*args, **options)
+
+
 def _call_builder(self, function, /):
     if not torch.compiler.is_dynamo_compiling():
         return self(function)
+    on_first_use()
     key = self._graph_key
 
     def region(*args, **kwargs):
@@ -211,12 +220,14 @@ def _call_builder(self, function, /):
 def _call_region(self, /, *args, **kwargs):
     if not torch.compiler.is_dynamo_compiling():
         return self(*args, **kwargs)
+    on_first_use()
     return _run_region(self.__wrapped__, self._graph_key, args, kwargs)
 
 
 def _call_named(self, /, *args, **kwargs):
     if not torch.compiler.is_dynamo_compiling():
         return self(*args, **kwargs)
+    on_first_use()
     return _run_call(self.__wrapped__, self._graph_key, args, kwargs)
 
 
@@ -348,15 +359,15 @@ def _teach_dynamo():
     for function in (_open_region, _open_call, _close, _key_of_options, _key_of_call, _takes_any_output, _is_exporting):
         torch.compiler.assume_constant_result(function)
     for original, traced in {
-        _C.checkpoint: _checkpoint,
-        _C.region: _region,
-        _C.native_op: _native_op,
-        _C.op: _op,
-        _C.is_recomputing: _is_recomputing,
-        _C.recompute_needs_tensor: _nothing,
+        _C.checkpoint.__wrapped__: _checkpoint,
+        _C.region.__wrapped__: _region,
+        _C.native_op.__wrapped__: _native_op,
+        _C.op.__wrapped__: _op,
+        _C.is_recomputing.__wrapped__: _is_recomputing,
+        _C.recompute_needs_tensor.__wrapped__: _nothing,
         _C._push_functional_call: _nothing,  # this is for replays, of which a graph has none
         _C._pop_functional_call: _nothing,
-        torch_checkpoint: _torch_checkpoint,
+        torch_checkpoint.__wrapped__: _torch_checkpoint,
     }.items():
         torch._dynamo.decorators.substitute_in_graph(original, skip_signature_check=True)(traced)
     _graph_run.install()
@@ -364,9 +375,12 @@ def _teach_dynamo():
 
 
 def install():
-    for kind, traced in zip(_KINDS, (_call_builder, _call_region, _call_named), strict=True):
-        _C._set_traced(kind, "__call__", traced)
-    _C._set_graph_key_maker(_key)
     _higher_order.install()
     _compiled_graphs.install()
     after_import("torch._dynamo", _teach_dynamo)
+
+
+# These change only our own types.
+for _kind, _traced in zip((_C.Entry, *_KINDS), (_call_entry, _call_builder, _call_region, _call_named), strict=True):
+    _C._set_traced(_kind, "__call__", _traced)
+_C._set_graph_key_maker(_key)

@@ -102,5 +102,6 @@ def _of_what_is_written(increment_version):
 
 
 def install():
+    _C._register_compiled_graph()
     torch._C._increment_version = _of_what_is_written(torch._C._increment_version)
     after_import("torch._inductor.output_code", _teach_inductor)

@@ -30,7 +30,11 @@ def _tell(members):
         follower(members)
 
 
-def _follow():
+@functools.cache
+def watch():
+    """Notes from now on how many groups have ended. All ranks must begin with the same group."""
+    if not torch.distributed.is_available():
+        return
     c10d = torch.distributed.distributed_c10d
     update = c10d._update_default_pg
 
@@ -50,7 +54,6 @@ def follow(follower):
     """Calls follower((store, rank, world)) for the present group and each later one, and follower(None) when one ends."""
     if not torch.distributed.is_available():
         return
-    if not _followers:
-        _follow()
+    watch()
     _followers.append(follower)
     follower(_members_of(torch.distributed.distributed_c10d._world.default_pg))

@@ -6,6 +6,8 @@ torch's Python code calls its engine directly, not the engine that C++ installs.
 that does the same and reports to regions before and after. The first region of the process installs it.
 """
 
+import functools
+
 import torch
 
 from . import _C, _agreement, _ddp
@@ -40,6 +42,7 @@ class Engine(torch._C._ImperativeEngine):
         return results
 
 
+@functools.cache
 def install():
     _ddp.install()
     _agreement.install()

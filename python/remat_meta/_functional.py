@@ -3,11 +3,12 @@
 """Reports torch.func.functional_call to the regions inside it.
 
 functional_call swaps a module's parameters for the time of a call and restores them before backward; the replay of a
-region inside swaps them again. `import remat_meta` installs this.
+region inside swaps them again. The first use of remat installs this: Note [First use] in first_use.h.
 """
 
 import contextlib
 import functools
+import sys
 
 from torch.nn.utils import stateless
 
@@ -37,5 +38,23 @@ def enter(calls):
         return stack.pop_all()
 
 
+def _is_open():
+    """Returns True if any thread is in a functional_call."""
+    code = stateless._functional_call.__code__
+    for frame in sys._current_frames().values():
+        while frame is not None:
+            if frame.f_code is code:
+                return True
+            frame = frame.f_back
+    return False
+
+
 def install():
+    """Returns False, and installs nothing, while a functional_call is open: its begin was not reported."""
+    global _swap
+    _swap = stateless._reparametrize_module
     stateless._reparametrize_module = _reparametrize_module
+    if not _is_open():
+        return True
+    stateless._reparametrize_module = _swap
+    return False

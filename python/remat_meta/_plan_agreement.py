@@ -10,6 +10,7 @@ other in each step anyway, so no pipeline stalls. Other ranks are not involved.
 """
 
 import collections
+import functools
 import logging
 import sys
 import time
@@ -124,4 +125,6 @@ def _begin(members):
     _current = members and _Plans(*members[:2])
 
 
-_default_group.follow(_begin)
+@functools.cache
+def install():
+    _default_group.follow(_begin)

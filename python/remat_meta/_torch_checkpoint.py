@@ -14,6 +14,7 @@ from torch.utils.checkpoint import set_checkpoint_debug_enabled, set_checkpoint_
 
 from . import _C
 from ._build_info import TORCH_VERSION
+from ._install import on_first_use
 from ._torch_compat import checkpoint_options
 from ._torch_version import minor
 
@@ -94,6 +95,7 @@ def _selective_policy(context_fn):
 def torch_checkpoint(function: typing.Callable[..., _R], *args: typing.Any, **options: typing.Any) -> _R: ...
 @typing.overload
 def torch_checkpoint(**options: typing.Any) -> typing.Callable[[typing.Callable[..., _R]], typing.Callable[..., _R]]: ...
+@_C._make_entry
 def torch_checkpoint(
     function: typing.Callable[..., typing.Any] | None = None,
     *args: typing.Any,
@@ -190,6 +192,7 @@ class _Patch:
 
     def __init__(self, replacement: typing.Callable[..., typing.Any] | None = None) -> None:
         """Uses `replacement`, else that of the patch around this one, else torch_checkpoint."""
+        on_first_use()
         outer = _Patch._stack[-1]._replacement if _Patch._stack else torch_checkpoint
         self._replacement = replacement or outer
         self._function = _stock_function()

@@ -143,7 +143,11 @@ void ForwardOps::after_draw() {
 void ForwardOps::note_saved_writes(const OpCall& call) {
   if (accumulates_grad()) return;
   for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
-    if (call.writes_argument(i)) state_.saved->before_write(tensor, call.info());
+    if (!call.writes_argument(i)) return;
+    const void* const memory = memory_of(tensor);
+    if (memory && state_.storages.find(memory).is_outside())
+      state_.saved->before_outside_write(tensor);
+    state_.saved->before_write(tensor, call.info());
   });
 }
 

@@ -131,13 +131,16 @@ class DataHooks final : public VariableHooksInterface {
   const VariableHooksInterface& next_;
 };
 
-[[maybe_unused]] const bool installed = [] {
-  const VariableHooksInterface& next = libtorch_variable_hooks();
-  at::impl::SetVariableHooks(new DataHooks(next));  // Never destroyed: tensors may live as long.
-  return true;
-}();
-
 }  // namespace
+
+void install_data_hooks() {
+  static const DataHooks* const hooks = [] {
+    auto* const made = new DataHooks(libtorch_variable_hooks());
+    at::impl::SetVariableHooks(made);  // Never destroyed: tensors may live as long.
+    return made;
+  }();
+  static_cast<void>(hooks);
+}
 
 void note_other_versions(const c10::StorageImpl* storage) noexcept {
   other_versions.add(storage);

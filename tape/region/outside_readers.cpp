@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include <remat/tape/data_hooks.h>
 #include <remat/tape/outside_log.h>
 #include <remat/tape/region.h>
 #include <remat/tape/scope.h>
@@ -47,15 +46,14 @@ class Readers {
     const std::vector<Reader> readers = std::move(entry->second);
     readers_.erase(entry);
     // A replay has tensors with their own version counters on what its forward wrote.
-    const bool is_by_alias = Scope::current_replay() == 0 &&
-                             may_have_other_versions(tensor.storage().unsafeGetStorageImpl());
+    const bool in_replay = Scope::current_replay() != 0;
     std::shared_ptr<const at::Tensor> bytes;
     for (const Reader& reader : readers) {
       const std::shared_ptr<const Region> region = find_region(reader.region);
       if (!region || !region->replayer()) continue;
       const OutsideStorage& outside = region->outside()[reader.number];
       if (outside.changed() || outside.has_other_bytes(tensor) || outside.handed_over()) continue;
-      if (is_by_alias && !outside.has_versions_of(tensor)) {
+      if (!in_replay && outside.has_alias(tensor)) {
         outside.mark_written_by_alias();
         continue;
       }

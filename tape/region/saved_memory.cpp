@@ -97,6 +97,15 @@ void SavedMemory::before_set_data(const at::Tensor& tensor) {
   }
 }
 
+void SavedMemory::before_outside_write(const at::Tensor& tensor) {
+  if (tensor.is_inference() || !has_layout(tensor)) return;
+  const c10::Storage& storage = tensor.storage();
+  for (Saved& saved : saved_) {
+    if (saved.storage != storage.unsafeGetStorageImpl()) continue;
+    if (saved.versions != version_counter_of(tensor)) watch(saved, storage, {});
+  }
+}
+
 void SavedMemory::before_write(const at::Tensor& tensor, const OpInfo& op) {
   after_writes();  // Finishes the writes of an op that has thrown.
   if (watched_.empty() || tensor.is_inference() || !has_layout(tensor)) return;

@@ -41,6 +41,9 @@ class SavedMemory {
   /// `tensor` is about to get other memory.
   void before_set_data(const at::Tensor& tensor);
 
+  /// `tensor` is about to be written. It lies on memory from outside, where it may be a `data`
+  /// tensor that is older than the data hooks.
+  void before_outside_write(const at::Tensor& tensor);
   /// before_write(): `op` is about to write `tensor`. after_writes(): the op's writes are done.
   void before_write(const at::Tensor& tensor, const OpInfo& op);
   void after_writes() {

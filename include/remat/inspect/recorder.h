@@ -43,6 +43,9 @@ struct RecorderOptions {
 /// 100 KiB per thread, and are all that is lost if the process dies. Read the file with remat-trace
 /// or Recording::load(). One recorder at a time in a process. Construct and destroy it on one
 /// thread, while no region runs.
+///
+/// REMAT_RECORD=FOLDER in the environment makes one when the process begins to use remat, which
+/// records until the process ends; docs/how-to/tools.md has the variables.
 class REMAT_API Recorder {
  public:
   /// Overwrites the file. @throws c10::ValueError if it cannot be opened; c10::Error if there is
@@ -75,16 +78,4 @@ class REMAT_API Recorder {
   std::shared_ptr<Session> session_;
 };
 
-namespace detail {
-
-/// Starts a recording for the whole process, to REMAT_RECORD/remat-PID.rec, if the environment
-/// variable REMAT_RECORD names a folder; with source lines if REMAT_RECORD_LINES is 1.
-/// REMAT_DEBUG=1 records to the current folder if REMAT_RECORD is unset, and in any case adds
-/// source lines and writes differences to remat-PID.diff beside the recording. The recording ends
-/// with the process. Runs once; warns on failure.
-REMAT_API bool record_from_environment();
-
-inline const bool kRecorded = record_from_environment();
-
-}  // namespace detail
 }  // namespace remat

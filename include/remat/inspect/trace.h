@@ -14,7 +14,8 @@ namespace remat {
 /// region, op with its arguments, dispatch keys, and what became of the tensors it saved. Also
 /// writes a line where a named call begins and ends, and for each tensor that is saved outside of
 /// ops. docs/reference/reports.md explains the lines. Throws if the process already has a Trace.
-/// Construct and destroy it while no region runs.
+/// Construct and destroy it while no region runs. REMAT_TRACE in the environment makes one, to
+/// stderr or a file, when the process begins to use remat.
 class REMAT_API Trace {
  public:
   explicit Trace(std::ostream& out);
@@ -27,14 +28,4 @@ class REMAT_API Trace {
   std::shared_ptr<Writer> writer_;
 };
 
-namespace detail {
-
-/// Starts a trace for the whole process if the environment variable REMAT_TRACE is set: to
-/// "stderr", or to a file, which is overwritten. Runs once; throws ValueError if the file cannot be
-/// opened.
-REMAT_API bool trace_from_environment();
-
-inline const bool kTraced = trace_from_environment();
-
-}  // namespace detail
 }  // namespace remat

@@ -136,7 +136,9 @@ class REMAT_API OutsideStorage {
   /// True if `tensor`, on this storage, was written without a new version since.
   bool has_other_bytes(const at::Tensor& tensor) const { return version_.has_other_bytes(tensor); }
   /// True if `tensor`, on this storage, shares its version counter.
-  bool has_versions_of(const at::Tensor& tensor) const { return version_.is_of(tensor); }
+  bool has_alias(const at::Tensor& tensor) const {
+    return version_.counter() && !tensor.is_inference() && !version_.is_of(tensor);
+  }
 
   /// Throws autograd's in-place error, with `where`, if `tensor`, on this storage, was written
   /// since.

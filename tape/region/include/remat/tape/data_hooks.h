@@ -11,19 +11,24 @@ namespace remat {
 
 /// Note [Data hooks]: `tensor.data` has its own version counter, and an assignment to it gives a
 /// tensor other memory, both without an op. LibTorch implements both in its VariableHooks, a table
-/// of functions. On load, this library installs a table of its own: its functions notify the
-/// thread's scopes (OpObserver::after_data(), before_set_data()), and call LibTorch's.
+/// of functions. The first region installs a table of remat's own: its functions notify the
+/// thread's scopes (OpObserver::after_data(), before_set_data()), and call LibTorch's. A `data`
+/// tensor from before the first region is recognised by its version counter where it is written.
 ///
 /// Note [The op that makes a node]: when somebody asks a stale view (current_node.h) for its node,
 /// and as_strided() cannot make the view (`z.real`), autograd runs the view's op once more. No code
 /// of the function calls that op, and a replay, in which other tensors are stale, need not call
 /// it. So no scope sees that op.
 
+/// Installs the table, once in the process. Usable from any thread.
+REMAT_API void install_data_hooks();
+
 /// Notes that a tensor on this memory has, or gets, its own version counter. Usable from any
 /// thread.
 REMAT_API void note_other_versions(const c10::StorageImpl* storage) noexcept;
 
-/// False if no tensor on this memory has had a version counter of its own; true if one may have.
+/// False if no tensor on this memory has got a version counter of its own since the first region;
+/// true if one may have.
 /// Costs one load; usable from any thread.
 REMAT_API bool may_have_other_versions(const c10::StorageImpl* storage) noexcept;
 
