@@ -71,4 +71,11 @@ MemoryPlan read_memory_plan(const JsonNode& root, JsonPlace place, const StepPro
 
 uint64_t read_hex(const JsonValue& value);  ///< Reads text of hex_text()
 
+/// Reads a file. @throws std::runtime_error `[memory plan] path: ...` if it cannot be read.
+std::string read_text_file(const std::string& path);
+
+/// Writes a file. An existing file is replaced only after all is written.
+/// @throws std::runtime_error `[memory plan] path: ...` on failure.
+void write_text_file(const std::string& path, const std::string& text);
+
 }  // namespace remat::detail

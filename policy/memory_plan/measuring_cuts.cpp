@@ -65,7 +65,7 @@ int64_t peak_of_cuts(const StepProfile& profile, const std::vector<int32_t>& pos
   profile.validate();
   const StepGraph graph(profile);
   const OffloadTerms no_offload;
-  detail::StepSimulator simulator(graph, positions, {}, {}, no_offload);
+  detail::StepSimulator simulator(graph, positions, {}, no_offload);
   std::vector<char> keep(profile.values.size(), 0);
   return simulator.run(keep, detail::MissingValues::kKeep).peak_bytes;
 }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// JSON of memory plans. A plan names every op that it was made for.
+// JSON of memory plans and of their files. A plan names every op that it was made for.
 #include <remat/memory_plan/memory_plan.h>
+#include <remat/memory_plan/memory_plan_file.h>
 
 #include <algorithm>
 #include <stdexcept>
 
 #include "json_rows.h"
 #include "offload_terms.h"
-#include "step_digest.h"
-#include "step_fault.h"
+#include "step_check.h"
+#include "step_graph.h"
 
 namespace remat {
 
@@ -19,6 +20,8 @@ using detail::JsonValue;
 using nlohmann::ordered_json;
 
 constexpr const char* offload_word = "OFFLOAD";
+constexpr const char* format_key = "remat_memory_plan";
+constexpr int format_version = 1;
 
 std::string named(const std::string& op, const std::string& where) {
   return where.empty() ? op : op + " (" + where + ")";
@@ -107,12 +110,9 @@ void read_offload(const JsonValue& value, MemoryPlan& plan) {
 }
 
 /// Cuts that keep too little count as damaged, too.
-void check_cuts(const detail::JsonNode& root, const JsonValue& value, const StepCuts& cuts,
-                const StepProfile& profile, const std::string& source) {
-  if (const auto fault = detail::find_fault(cuts, profile)) {
-    const int line = detail::node_at(root, fault->path).line;
-    detail::raise_fault(*fault, source + ":" + std::to_string(line));
-  }
+void check_plan_cuts(const detail::JsonNode& root, const JsonValue& value, const StepCuts& cuts,
+                     const StepProfile& profile, const std::string& source) {
+  detail::raise_faults("memory plan", source, &root, [&] { detail::check_cuts(cuts, profile); });
   try {
     simulate_step(profile, cuts);
   } catch (const std::logic_error& error) {
@@ -201,10 +201,42 @@ MemoryPlan detail::read_memory_plan(const JsonNode& root, JsonPlace place,
   if (plan.profile_digest != digest)
     value.at("profile_digest").fail(digest + ", the step's", plan.profile_digest);
   read_cuts(value, plan.cuts);
-  check_cuts(root, value, plan.cuts, profile, source);
+  check_plan_cuts(root, value, plan.cuts, profile, source);
   plan.profile = std::make_shared<const StepProfile>(profile);
   plan.frontier = {{plan.predicted_peak_bytes, plan.predicted_overhead}};
   return plan;
+}
+
+std::string MemoryPlanFile::to_json() const {
+  std::string text = "{\"" + std::string(format_key) + "\": " + std::to_string(format_version);
+  text += ",\n\"made_with\": " + nlohmann::json(made_with).dump();
+  text += ",\n\"profile\": " + plan.profile->to_json();
+  text += ",\n\"plan\": " + plan.to_json() + "}\n";
+  return text;
+}
+
+MemoryPlanFile MemoryPlanFile::from_json(std::string_view text, const std::string& source) {
+  const detail::JsonNode root = detail::parse_json(text, "memory plan", source);
+  const detail::JsonValue value(root, detail::memory_plan_place(source));
+  value.check_members({format_key, "made_with", "profile", "plan"}, {});
+  if (value.at(format_key).integer() != format_version)
+    value.at(format_key).fail(std::to_string(format_version), value.at(format_key).shown());
+  MemoryPlanFile file;
+  for (const auto& [key, member] : value.at("made_with").members())
+    file.made_with[key] = member.string();
+  const StepProfile profile = detail::read_step_profile(
+      *root.find("profile"), detail::memory_plan_place(source, "profile"));
+  file.plan = detail::read_memory_plan(*root.find("plan"),
+                                       detail::memory_plan_place(source, "plan"), profile);
+  return file;
+}
+
+void MemoryPlanFile::save(const std::string& path) const {
+  detail::write_text_file(path, to_json());
+}
+
+MemoryPlanFile MemoryPlanFile::load(const std::string& path) {
+  return from_json(detail::read_text_file(path), path);
 }
 
 }  // namespace remat

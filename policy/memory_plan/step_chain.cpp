@@ -4,8 +4,9 @@
 #include "step_chain.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 
-#include "chain_merges.h"
 #include "chain_region.h"
 
 namespace remat::detail {
@@ -35,6 +36,72 @@ void widen(Block& type, const Block& other) {
   }
 }
 
+constexpr size_t longest_run = 4;
+constexpr size_t most_patterns = 6;
+constexpr size_t most_merged_ops = 40;
+
+/// Appends the ops of a region whose input is the tensor `input`.
+/// @return its output
+int append(Block& all, const Block& part, int input) {
+  const auto first = static_cast<int>(all.tensors.size());
+  const auto indices = [&](const std::vector<int>& tensors) {
+    std::vector<int> moved;
+    for (const int t : tensors) moved.push_back(t == 0 ? input : first + t - 1);
+    return moved;
+  };
+  for (const BlockTensor& tensor : part.tensors) {
+    if (tensor.producer < 0) continue;
+    all.tensors.push_back(tensor);
+    all.tensors.back().producer += static_cast<int>(all.ops.size());
+    all.tensors.back().first_backward_user = -1;
+  }
+  for (BlockOp op : part.ops) {
+    op.ins = indices(op.ins);
+    op.outs = indices(op.outs);
+    op.backward_needs = indices(op.backward_needs);
+    all.ops.push_back(std::move(op));
+  }
+  return indices({part.output}).front();
+}
+
+Block merged(const Chain& chain, const std::vector<int>& pattern) {
+  const Block& first = chain.types[pattern.front()];
+  Block all(first.input_bytes(), first.tensors[0].has_gradient);
+  int output = 0;
+  for (const int type : pattern) output = append(all, chain.types[type], output);
+  all.link(output);
+  return all;
+}
+
+bool can_merge(const Chain& chain, const std::vector<int>& run) {
+  size_t ops = 0;
+  for (const int type : run) ops += chain.types[type].ops.size();
+  return ops <= most_merged_ops && std::set<int>(run.begin(), run.end()).size() == run.size();
+}
+
+/// Adds runs of different regions that come again and again, to be planned as one region too.
+void add_merges(Chain& chain) {
+  std::map<std::vector<int>, int> counts;
+  for (size_t first = 0; first < chain.regions.size(); ++first) {
+    for (size_t length = 2; length <= longest_run; ++length) {
+      if (first + length > chain.regions.size()) break;
+      const auto begin = chain.regions.begin() + static_cast<std::ptrdiff_t>(first);
+      const std::vector<int> run(begin, begin + static_cast<std::ptrdiff_t>(length));
+      if (can_merge(chain, run)) ++counts[run];
+    }
+  }
+  std::vector<std::pair<int, std::vector<int>>> runs;
+  for (const auto& [run, count] : counts) {
+    if (count > 1) runs.emplace_back(-count, run);
+  }
+  std::sort(runs.begin(), runs.end());
+  runs.resize(std::min(runs.size(), most_patterns));
+  for (const auto& [count, run] : runs) {
+    chain.merges.push_back({run, static_cast<int>(chain.types.size())});
+    chain.types.push_back(merged(chain, run));
+  }
+}
+
 /// Reads a schedule of the chain, position by position of the split chain.
 class ScheduleReader {
  public:
@@ -44,19 +111,19 @@ class ScheduleReader {
     find_segments();
   }
 
-  CutProposal run(const std::vector<char>& pinned) {
-    for (const ScheduledGroup& group : schedule_.groups) {
+  std::pair<CutPlaces, std::vector<char>> run(const std::vector<char>& pinned) {
+    for (const PlanGroup& group : schedule_.groups) {
       const std::pair segments(segment_of_[group.first], segment_of_[group.next]);
-      auto& groups = out_.groups;  // two nested groups may become the same segments
+      StepGroups& groups = places_.second;  // two nested groups may become the same segments
       const bool is_new = std::find(groups.begin(), groups.end(), segments) == groups.end();
       if (segments.second - segments.first >= 2 && is_new) groups.push_back(segments);
     }
-    out_.keep.assign(graph_.profile.values.size(), 0);
+    keep_.assign(graph_.profile.values.size(), 0);
     for (const ScheduledRegion& region : schedule_.regions) keep_saved(region);
-    for (size_t v = 0; v < out_.keep.size(); ++v) {
-      if (pinned[graph_.profile.values[v].storage]) out_.keep[v] = 1;
+    for (size_t v = 0; v < keep_.size(); ++v) {
+      if (pinned[graph_.profile.values[v].storage]) keep_[v] = 1;
     }
-    return std::move(out_);
+    return {std::move(places_), std::move(keep_)};
   }
 
  private:
@@ -88,20 +155,21 @@ class ScheduleReader {
       for (size_t i = 0; i < region.count; ++i) {
         const auto [first, last] = span(region.first + i);
         const bool continues = i > 0 || first <= last_record;
-        if (!segment_of_.empty() && !continues) out_.positions.push_back(first);
+        if (!segment_of_.empty() && !continues) places_.first.push_back(first);
         last_record = std::max(last_record, last);
-        segment_of_.push_back(static_cast<int32_t>(out_.positions.size()));
+        segment_of_.push_back(static_cast<int32_t>(places_.first.size()));
       }
     }
-    segment_of_.push_back(static_cast<int32_t>(out_.positions.size()) + 1);
+    segment_of_.push_back(static_cast<int32_t>(places_.first.size()) + 1);
   }
 
   /// In a group of one segment that segment's replay is the run that would leave things for
   /// backward, so nothing of it is kept.
   bool runs_within_its_segment(size_t position) const {
-    const ScheduledGroup* inner = nullptr;
-    for (const ScheduledGroup& group : schedule_.groups) {
-      if (position < group.first || position >= group.next) continue;
+    const PlanGroup* inner = nullptr;
+    for (const PlanGroup& group : schedule_.groups) {
+      const auto at = static_cast<int>(position);
+      if (at < group.first || at >= group.next) continue;
       if (inner == nullptr || group.next - group.first < inner->next - inner->first) inner = &group;
     }
     return inner != nullptr && segment_of_[inner->next] - segment_of_[inner->first] < 2;
@@ -119,7 +187,7 @@ class ScheduleReader {
 
   void keep_results(const std::vector<int32_t>& records) {
     for (const int32_t j : records) {
-      for (const int32_t v : graph_.results[j]) out_.keep[v] = 1;
+      for (const int32_t v : graph_.results[j]) keep_[v] = 1;
     }
   }
 
@@ -128,7 +196,8 @@ class ScheduleReader {
   const SplitChain& split_;
   const Schedule& schedule_;
   std::vector<int32_t> segment_of_;  // Per position, and the end
-  CutProposal out_;
+  CutPlaces places_;
+  std::vector<char> keep_;  // Per value
 };
 
 }  // namespace
@@ -174,8 +243,9 @@ bool StepChain::is_plannable() const {
          ticks * static_cast<double>(chain.regions.size() + 2) <= most_chain_ticks;
 }
 
-CutProposal to_proposal(const StepGraph& graph, const StepChain& chain, const StepRegions& regions,
-                        const SplitChain& split, const Schedule& schedule) {
+std::pair<CutPlaces, std::vector<char>> to_cuts(const StepGraph& graph, const StepChain& chain,
+                                                const StepRegions& regions, const SplitChain& split,
+                                                const Schedule& schedule) {
   return ScheduleReader(graph, chain, split, schedule).run(regions.pinned);
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include <remat/planner/chain.h>
@@ -32,15 +33,10 @@ struct StepChain {
   std::vector<ChainRegion> regions;
 };
 
-/// Cuts, with the values to keep if anything needs them.
-struct CutProposal {
-  std::vector<int32_t> positions;
-  StepGroups groups;
-  std::vector<char> keep;  ///< Per value
-};
-
+/// The places of a schedule's cuts, and per value whether it is kept if anything needs it.
 /// @param split the parts of the chain that the schedule is of
-CutProposal to_proposal(const StepGraph& graph, const StepChain& chain, const StepRegions& regions,
-                        const SplitChain& split, const Schedule& schedule);
+std::pair<CutPlaces, std::vector<char>> to_cuts(const StepGraph& graph, const StepChain& chain,
+                                                const StepRegions& regions, const SplitChain& split,
+                                                const Schedule& schedule);
 
 }  // namespace remat::detail

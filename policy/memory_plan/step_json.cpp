@@ -4,8 +4,7 @@
 #include <remat/memory_plan/step_profile.h>
 
 #include "json_rows.h"
-#include "step_fault.h"
-#include "text_file.h"
+#include "step_check.h"
 
 namespace remat {
 
@@ -150,10 +149,7 @@ StepProfile detail::read_step_profile(const JsonNode& root, const JsonPlace& pla
     profile.records.push_back(read_record(row));
   for (const JsonValue& row : value.at("slots").items()) profile.slots.push_back(read_slot(row));
   for (const JsonValue& row : value.at("nodes").items()) profile.nodes.push_back(read_node(row));
-  if (const auto fault = detail::find_fault(profile)) {
-    const int line = detail::node_at(root, fault->path).line;
-    detail::raise_fault(*fault, place.source + ":" + std::to_string(line));
-  }
+  detail::raise_faults("memory plan", place.source, &root, [&] { detail::check_profile(profile); });
   return profile;
 }
 

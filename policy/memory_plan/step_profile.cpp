@@ -2,28 +2,28 @@
 
 // Validation and digests of step profiles, and simulation of cuts.
 #include <remat/memory_plan/step_profile.h>
+#include <remat/planner/digest.h>
 
-#include "step_digest.h"
-#include "step_fault.h"
+#include "step_check.h"
 #include "step_simulator.h"
 
 namespace remat {
 
 void StepProfile::validate(const std::string& source) const {
-  if (const auto fault = detail::find_fault(*this)) detail::raise_fault(*fault, source);
+  detail::raise_faults("memory plan", source, nullptr, [&] { detail::check_profile(*this); });
 }
 
 void StepCuts::validate(const StepProfile& profile, const std::string& source) const {
-  if (const auto fault = detail::find_fault(*this, profile)) detail::raise_fault(*fault, source);
+  detail::raise_faults("memory plan", source, nullptr, [&] { detail::check_cuts(*this, profile); });
 }
 
 StepSimulation simulate_step(const StepProfile& profile, const StepCuts& cuts,
-                             const ReplayCosts& costs, const OffloadTerms& offload) {
+                             const OffloadTerms& offload) {
   profile.validate();
   cuts.validate(profile);
   const detail::StepGraph graph(profile);
   std::vector<char> keep = detail::kept_flags(profile, cuts);
-  detail::StepSimulator simulator(graph, cuts.positions, cuts.groups, costs, offload);
+  detail::StepSimulator simulator(graph, cuts.positions, cuts.groups, offload);
   return simulator.run(keep, detail::MissingValues::kRefuse);
 }
 

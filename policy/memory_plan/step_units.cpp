@@ -46,6 +46,17 @@ void StepUnits::find_parents() {
       if (best == root || length(w) < length(best)) units_[u].parent = w;
     }
   }
+  for (int32_t u = 0; u < size(); ++u) {
+    units_[u].top = u;
+    while (units_[units_[u].top].parent != root) units_[u].top = units_[units_[u].top].parent;
+  }
+  int32_t tops = -1;
+  for (int32_t s = 0; s < segments_; ++s) {
+    if (units_[units_[s].top].first_segment == s) ++tops;
+    units_[s].top_index = tops;
+  }
+  for (int32_t u = segments_; u < size(); ++u)
+    units_[u].top_index = units_[units_[u].first_segment].top_index;
 }
 
 int32_t StepUnits::find_home(const StepGraph& graph, int32_t value) const {
@@ -66,11 +77,6 @@ bool StepUnits::properly_around(int32_t outer, int32_t inner) const {
   if (outer == root) return true;
   return outer != inner && holds(outer, units_[inner].first_segment) &&
          units_[inner].end_segment <= units_[outer].end_segment;
-}
-
-int32_t StepUnits::top_of(int32_t unit) const {
-  while (units_[unit].parent != root) unit = units_[unit].parent;
-  return unit;
 }
 
 }  // namespace remat::detail

@@ -12,13 +12,16 @@
 namespace remat::detail {
 
 using StepGroups = std::vector<std::pair<int32_t, int32_t>>;
+using CutPlaces = std::pair<std::vector<int32_t>, StepGroups>;  ///< Positions and groups of cuts
 
 struct StepUnit {
   int32_t first_segment = 0;
   int32_t end_segment = 0;
-  int32_t begin = 0;    ///< First record
-  int32_t end = 0;      ///< Record after the last
-  int32_t parent = -1;  ///< The innermost enclosing group; root if there is none
+  int32_t begin = 0;      ///< First record
+  int32_t end = 0;        ///< Record after the last
+  int32_t parent = -1;    ///< The innermost enclosing group; root if there is none
+  int32_t top = -1;       ///< The unit itself, or the outermost group around it
+  int32_t top_index = 0;  ///< Number of tops before that
 };
 
 class StepUnits {
@@ -32,7 +35,6 @@ class StepUnits {
   int32_t segments() const { return segments_; }
   const StepUnit& operator[](int32_t unit) const { return units_[unit]; }
   int32_t segment_of(int32_t record) const { return segment_of_[record]; }
-  int32_t top_of(int32_t unit) const;  ///< The unit itself, or the outermost group around it
 
   /// The group whose replay makes a kept value for units in it; root if the forward makes it.
   int32_t home(int32_t value) const { return homes_[value]; }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Which ops wait for which in a region's backward, and what is held meanwhile.
-#include "backward_moment.h"
-
 #include <algorithm>
+
+#include "lower_bound.h"
 
 namespace remat::detail {
 

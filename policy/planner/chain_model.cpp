@@ -10,7 +10,6 @@ namespace remat::detail {
 namespace {
 
 std::vector<Option> options_of(const Block& block, OptionClass options, int exact_ops) {
-  if (options == OptionClass::kNone) return {};
   if (options == OptionClass::kSaveOnly) return {measure_option(block, OpSet())};
   return pareto_options(block, exact_ops);
 }
@@ -21,7 +20,7 @@ ChainModel::ChainModel(const Chain& from, OptionClass option_class, int exact_op
   std::vector<int> type_of(from.types.size(), -1);
   std::vector<char> used(from.types.size(), 0);
   for (const int type : from.regions) used[type] = 1;
-  for (const ChainMerge& merge : from.merges) used[merge.type] = 1;
+  for (const MergePattern& merge : from.merges) used[merge.block_type] = 1;
   for (size_t i = 0; i < used.size(); ++i) {
     if (!used[i]) continue;
     const auto same = std::find(types.begin(), types.end(), from.types[i]);
@@ -29,10 +28,10 @@ ChainModel::ChainModel(const Chain& from, OptionClass option_class, int exact_op
     if (same == types.end()) types.push_back(from.types[i]);
   }
   for (const int type : from.regions) chain.push_back(type_of[type]);
-  for (const ChainMerge& merge : from.merges) {
+  for (const MergePattern& merge : from.merges) {
     Merge mapped;
-    mapped.type = type_of[merge.type];
-    mapped.named = merge.type;
+    mapped.type = type_of[merge.block_type];
+    mapped.named = merge.block_type;
     for (const int type : merge.pattern) mapped.pattern.push_back(type_of[type]);
     merges.push_back(std::move(mapped));
   }

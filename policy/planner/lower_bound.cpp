@@ -93,13 +93,12 @@ LowerBound::LowerBound(const ChainModel& model) : model_(model), hulls_(model.ty
 }
 
 void LowerBound::add_moments(size_t position) {
-  for (const BackwardMoment& from :
+  for (BackwardMoment& moment :
        backward_moments(with_gradient_only(model_.block(position)), position, moments_of_region)) {
-    Moment moment{position, from.held_bytes, from.holds_input, {}};
     for (size_t fate = 0; fate < fates; ++fate) {
       KeepBounds bounds;
       bounds.input_available = static_cast<Fate>(fate) != Fate::kGone;
-      moment.hulls.push_back(keep_hull(from.rest, bounds, rerun_times(from.rest)));
+      moment.hulls.push_back(keep_hull(moment.rest, bounds, rerun_times(moment.rest)));
     }
     moments_.push_back(std::move(moment));
   }
@@ -108,7 +107,7 @@ void LowerBound::add_moments(size_t position) {
 /// The best path through the regions so far, one State per fate of the tensor between two regions.
 struct LowerBound::State {
   double cost = infinity;
-  Line line;
+  Step line;  ///< Sums of bytes and time
 
   State plus(Ticks time, int64_t bytes, double price) const {
     State to = *this;
@@ -133,7 +132,7 @@ std::vector<LowerBound::BestPoints> LowerBound::best_points(double price) const 
   return best;
 }
 
-LowerBound::Line LowerBound::cheapest(const Moment& moment, double price) const {
+Step LowerBound::cheapest(const BackwardMoment& moment, double price) const {
   const std::vector<BestPoints> best = best_points(price);
   std::vector<State> states(fates);
   states[static_cast<size_t>(Fate::kKept)] = State{0, {}}.plus(0, model_.input_bytes(0), price);
@@ -156,21 +155,21 @@ LowerBound::Line LowerBound::cheapest(const Moment& moment, double price) const 
   return least.line;
 }
 
-double LowerBound::bound_at(const Moment& moment, int64_t room_bytes) const {
+double LowerBound::bound_at(const BackwardMoment& moment, int64_t room_bytes) const {
   if (room_bytes < 0) return infinity;
-  const auto over = [&](const Line& line) { return static_cast<double>(line.bytes - room_bytes); };
-  Line cheap = cheapest(moment, 0);  // keeps too much
+  const auto over = [&](const Step& line) { return static_cast<double>(line.bytes - room_bytes); };
+  Step cheap = cheapest(moment, 0);  // keeps too much
   if (over(cheap) <= 0) return static_cast<double>(cheap.time);
   // A price at which no time is worth a byte.
   const double high = 2.0 * static_cast<double>(model_.ideal_time) + 1.0;
-  Line small = cheapest(moment, high);
+  Step small = cheapest(moment, high);
   if (over(small) > 0) return infinity;
   double best = static_cast<double>(cheap.time);
   for (int i = 0; i < max_planes; ++i) {
     // The price at which the two lines time + price * (bytes - room) meet.
     const double price = static_cast<double>(small.time - cheap.time) /
                          static_cast<double>(cheap.bytes - small.bytes);
-    const Line line = cheapest(moment, price);
+    const Step line = cheapest(moment, price);
     const double value = static_cast<double>(line.time) + price * over(line);
     best = std::max(best, value);
     const double roof = static_cast<double>(cheap.time) + price * over(cheap);
@@ -182,7 +181,7 @@ double LowerBound::bound_at(const Moment& moment, int64_t room_bytes) const {
 
 double LowerBound::total_time_us(int64_t budget_bytes) const {
   double most = 0;
-  for (const Moment& moment : moments_)
+  for (const BackwardMoment& moment : moments_)
     most = std::max(most, bound_at(moment, budget_bytes - moment.held_bytes));
   if (most == infinity) return infinity;
   // Sums of doubles may be off in their last digits; the bound must not exceed the truth.

@@ -7,7 +7,7 @@
 #include <tuple>
 #include <unordered_set>
 
-#include "hull_options.h"
+#include "keep_hull.h"
 
 namespace remat::detail {
 

@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <string>
+#include <utility>
 
-#include "profile_chain.h"
+#include "profile_check.h"
+#include "simulator.h"
 
 namespace remat::detail {
 
@@ -20,16 +23,10 @@ const Profile& validated(const Profile& profile) {
 }
 
 /// An op of a run, by its row and its index there.
-struct RowOp {
-  size_t position = 0;
-  size_t op = 0;
-};
-
-RowOp row_op(const PlannedChain& chain, size_t first, int op) {
-  RowOp at{first, static_cast<size_t>(op)};
-  for (; at.op >= chain.ops(at.position).size(); ++at.position)
-    at.op -= chain.ops(at.position).size();
-  return at;
+std::pair<size_t, size_t> row_op(const PlannedChain& chain, size_t first, int op) {
+  auto index = static_cast<size_t>(op);
+  for (; index >= chain.ops(first).size(); ++first) index -= chain.ops(first).size();
+  return {first, index};
 }
 
 PeakHolding describe(const PlannedChain& chain, const Holding& holding) {
@@ -50,10 +47,10 @@ PeakHolding describe(const PlannedChain& chain, const Holding& holding) {
   const Block& block = chain.model.types[holding.type];
   const bool is_workspace = holding.kind == Holding::Kind::kWorkspace;
   const int op = is_workspace ? holding.index : block.tensors[holding.index].producer;
-  const RowOp at = row_op(chain, holding.position, op);
-  const ProfileOp& named = chain.ops(at.position)[at.op];
-  out.position = static_cast<int>(at.position);
-  out.region = chain.original_type(at.position).name;
+  const auto [row, index] = row_op(chain, holding.position, op);
+  const ProfileOp& named = chain.ops(row)[index];
+  out.position = static_cast<int>(row);
+  out.region = chain.original_type(row).name;
   if (is_workspace) {
     out.what = "workspace";
     out.slot = named.name;
@@ -64,6 +61,31 @@ PeakHolding describe(const PlannedChain& chain, const Holding& holding) {
   return out;
 }
 
+/// Adds times, peaks and the holdings at the peak, by simulation.
+void add_costs(const PlannedChain& chain, const Schedule& schedule, Plan& plan) {
+  const Simulation simulation = simulate(chain.model, schedule, true);
+  plan.total_time_us = to_us(simulation.time);
+  plan.overhead = static_cast<double>(simulation.time) /
+                      static_cast<double>(std::max<Ticks>(1, chain.model.ideal_time)) -
+                  1;
+  if (chain.model.ideal_time == 0) plan.overhead = 0;
+  plan.simulated_peak_bytes = simulation.peak;
+  const int64_t planned = required_bytes(chain.model, schedule);
+  if (planned != simulation.peak) {
+    throw std::logic_error("[planner] peak: expected " + std::to_string(planned) +
+                           " bytes in the simulation, got " + std::to_string(simulation.peak) +
+                           ". Report this.");
+  }
+  const size_t peak_row = row_op(chain, simulation.peak_position, simulation.peak_op).first;
+  plan.peak_region = "region " + std::to_string(peak_row) + " '" +
+                     chain.original_type(peak_row).name +
+                     (simulation.peak_in_backward ? "', backward" : "', forward");
+  for (const Holding& holding : simulation.held) {
+    if (plan.held.size() == holdings_listed) break;
+    plan.held.push_back(describe(chain, holding));
+  }
+}
+
 }  // namespace
 
 PlannedChain::PlannedChain(const Profile& from, OptionClass options, int exact_ops)
@@ -71,21 +93,19 @@ PlannedChain::PlannedChain(const Profile& from, OptionClass options, int exact_o
       split(split_chain(to_chain(original), split_above)),
       model(split.chain, options, exact_ops) {}
 
-std::span<const ProfileOp> PlannedChain::ops(const ScheduledRegion& region) const {
-  if (region.count == 1) return ops(region.first);
-  for (const Merge& merge : model.merges) {
-    if (merge.type == region.type && merge.pattern.size() == region.count &&
-        model.matches(merge, region.first, model.length() - 1)) {
-      return original.block_types[merge.named].ops;
-    }
-  }
-  throw std::logic_error("[planner] region " + std::to_string(region.first) +
-                         ": expected a merged type, got none. Report this.");
+const Merge* PlannedChain::merge_at(size_t first, size_t count) const {
+  const auto merge =
+      std::find_if(model.merges.begin(), model.merges.end(), [&](const Merge& candidate) {
+        return candidate.pattern.size() == count &&
+               model.matches(candidate, first, model.length() - 1);
+      });
+  return merge == model.merges.end() ? nullptr : &*merge;
 }
 
-std::span<const ProfileOp> PlannedChain::ops(size_t position) const {
-  const std::span<const ProfileOp> all = original_type(position).ops;
-  return all.subspan(split.parts[position].first_op, model.block(position).ops.size());
+std::span<const ProfileOp> PlannedChain::ops(size_t first, size_t count) const {
+  if (count > 1) return original.block_types[merge_at(first, count)->named].ops;
+  const std::span<const ProfileOp> all = original_type(first).ops;
+  return all.subspan(split.parts[first].first_op, model.block(first).ops.size());
 }
 
 const BlockType& PlannedChain::original_type(size_t position) const {
@@ -110,30 +130,9 @@ Plan to_plan(const PlannedChain& chain, const Schedule& schedule) {
       plan.table.push_back(std::move(row));
     }
   }
-  for (const ScheduledGroup& group : schedule.groups) {
-    plan.groups.push_back({static_cast<int>(group.first), static_cast<int>(group.next)});
-  }
+  plan.groups = schedule.groups;
+  add_costs(chain, schedule, plan);
   return plan;
-}
-
-void add_costs(const PlannedChain& chain, const Schedule& schedule, Plan& plan) {
-  const Simulation simulation = simulate(chain.model, schedule, true);
-  plan.total_time_us = to_us(simulation.time);
-  plan.overhead = static_cast<double>(simulation.time) /
-                      static_cast<double>(std::max<Ticks>(1, chain.model.ideal_time)) -
-                  1;
-  if (chain.model.ideal_time == 0) plan.overhead = 0;
-  plan.predicted_peak_bytes = required_bytes(chain.model, schedule);
-  plan.simulated_peak_bytes = simulation.peak;
-  const size_t peak_row = row_op(chain, simulation.peak_position, simulation.peak_op).position;
-  plan.peak_region = "region " + std::to_string(peak_row) + " '" +
-                     chain.original_type(peak_row).name +
-                     (simulation.peak_in_backward ? "', backward" : "', forward");
-  plan.held.clear();
-  for (const Holding& holding : simulation.held) {
-    if (plan.held.size() == holdings_listed) break;
-    plan.held.push_back(describe(chain, holding));
-  }
 }
 
 }  // namespace remat::detail

@@ -13,6 +13,10 @@ namespace remat::detail {
 
 namespace {
 
+PlanGroup group_of(size_t first, size_t next) {
+  return {static_cast<int>(first), static_cast<int>(next)};
+}
+
 /// Writes the events of nested parts. What remains to be done of a part is on an explicit stack, so
 /// depth costs heap, not stack.
 class EventWriter {
@@ -21,10 +25,10 @@ class EventWriter {
       : schedule_(schedule), groups_of_(length), region_at_(length, none) {
     for (size_t i = 0; i < schedule.regions.size(); ++i)
       region_at_.at(schedule.regions[i].first) = i;
-    for (const ScheduledGroup& group : schedule.groups) {
-      if (group.first >= group.next || group.next >= length)
-        fail(group, "expected first < next < number of regions");
-      groups_of_[group.first].push_back(group.next);
+    for (const auto& [first, next] : schedule.groups) {
+      if (first < 0 || first >= next || static_cast<size_t>(next) >= length)
+        fail({first, next}, "expected first < next < number of regions");
+      groups_of_[first].push_back(static_cast<size_t>(next));
     }
     for (std::vector<size_t>& nexts : groups_of_) std::sort(nexts.begin(), nexts.end());
   }
@@ -48,7 +52,7 @@ class EventWriter {
     }
     for (size_t first = 0; first < groups_of_.size(); ++first) {
       if (!groups_of_[first].empty())
-        fail({first, groups_of_[first].back()}, "expected groups that nest");
+        fail(group_of(first, groups_of_[first].back()), "expected groups that nest");
     }
     return std::move(events_);
   }
@@ -63,7 +67,7 @@ class EventWriter {
     size_t last = 0;
   };
 
-  [[noreturn]] static void fail(const ScheduledGroup& group, const std::string& sentence) {
+  [[noreturn]] static void fail(const PlanGroup& group, const std::string& sentence) {
     throw std::invalid_argument("group (" + std::to_string(group.first) + ", " +
                                 std::to_string(group.next) + "): " + sentence);
   }
@@ -73,8 +77,9 @@ class EventWriter {
     if (!nexts.empty()) {
       const size_t next = nexts.back();
       nexts.pop_back();
-      if (next > last) fail({first, next}, "expected it inside the group around it");
-      if (next - 1 == first && next == last + 1) fail({first, next}, "expected regions after it");
+      if (next > last) fail(group_of(first, next), "expected it inside the group around it");
+      if (next - 1 == first && next == last + 1)
+        fail(group_of(first, next), "expected regions after it");
       for (size_t i = first; i < next; ++i)
         events_.push_back({ScheduleEvent::Kind::kForwardOnly, i, i == first});
       tasks_.push_back({Task::Kind::kPart, first, next - 1});
@@ -150,7 +155,7 @@ Schedule extract_schedule(const SequenceSolver& solver, int64_t bytes) {
     }
     const Choice choice = best_choice(solver, part);
     if (choice.kind == Choice::Kind::kGroup) {
-      schedule.groups.push_back({part.first, choice.next});
+      schedule.groups.push_back(group_of(part.first, choice.next));
       parts.push_back({part.first, choice.next - 1, part.bytes});
       parts.push_back({choice.next, part.last, part.bytes - model.input_bytes(choice.next)});
       continue;

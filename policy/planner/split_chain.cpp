@@ -79,10 +79,7 @@ Block part_of(const Block& block, size_t begin, size_t end, int input, int outpu
 }
 
 /// The types that replace a type: itself, or parts that follow each other.
-struct TypeParts {
-  std::vector<int> types;
-  std::vector<size_t> first_ops;
-};
+using TypeParts = std::vector<int>;
 
 /// Appends the parts of a type to the chain's types.
 TypeParts add_parts(Chain& chain, int type, const std::vector<Cut>& cuts) {
@@ -94,8 +91,7 @@ TypeParts add_parts(Chain& chain, int type, const std::vector<Cut>& cuts) {
     const size_t end = is_last ? whole.ops.size() : cuts[i].after + 1;
     const int input = i == 0 ? 0 : cuts[i - 1].tensor;
     const int output = is_last ? whole.output : cuts[i].tensor;
-    parts.types.push_back(static_cast<int>(chain.types.size()));
-    parts.first_ops.push_back(begin);
+    parts.push_back(static_cast<int>(chain.types.size()));
     chain.types.push_back(part_of(whole, begin, end, input, output));
     begin = end;
   }
@@ -105,9 +101,9 @@ TypeParts add_parts(Chain& chain, int type, const std::vector<Cut>& cuts) {
 /// Cuts the types of the chain's regions that have too many ops.
 std::vector<TypeParts> cut_types(Chain& chain, size_t max_ops) {
   std::vector<TypeParts> parts(chain.types.size());
-  for (size_t i = 0; i < parts.size(); ++i) parts[i] = {{static_cast<int>(i)}, {0}};
+  for (size_t i = 0; i < parts.size(); ++i) parts[i] = {static_cast<int>(i)};
   for (const int type : chain.regions) {
-    if (parts[type].types.size() > 1 || chain.types[type].ops.size() <= max_ops) continue;
+    if (parts[type].size() > 1 || chain.types[type].ops.size() <= max_ops) continue;
     const std::vector<Cut> cuts = choose_cuts(chain.types[type], max_ops);
     if (!cuts.empty()) parts[type] = add_parts(chain, type, cuts);
   }
@@ -116,8 +112,7 @@ std::vector<TypeParts> cut_types(Chain& chain, size_t max_ops) {
 
 std::vector<int> replaced(const std::vector<int>& types, const std::vector<TypeParts>& parts) {
   std::vector<int> all;
-  for (const int type : types)
-    all.insert(all.end(), parts[type].types.begin(), parts[type].types.end());
+  for (const int type : types) all.insert(all.end(), parts[type].begin(), parts[type].end());
   return all;
 }
 
@@ -137,15 +132,18 @@ SplitChain split_chain(Chain chain, size_t max_ops) {
   SplitChain split;
   const std::vector<TypeParts> parts = cut_types(chain, max_ops);
   for (size_t i = 0; i < chain.regions.size(); ++i) {
-    const std::vector<size_t>& first_ops = parts[chain.regions[i]].first_ops;
-    for (size_t part = 0; part < first_ops.size(); ++part)
-      split.parts.push_back({static_cast<int>(i), static_cast<int>(part), first_ops[part]});
+    size_t first_op = 0;
+    int part = 0;
+    for (const int type : parts[chain.regions[i]]) {
+      split.parts.push_back({static_cast<int>(i), part++, first_op});
+      first_op += chain.types[type].ops.size();
+    }
   }
   chain.regions = replaced(chain.regions, parts);
-  for (ChainMerge& merge : chain.merges) merge.pattern = replaced(merge.pattern, parts);
+  for (MergePattern& merge : chain.merges) merge.pattern = replaced(merge.pattern, parts);
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].types.size() > 1 && chain.types[i].ops.size() <= max_region_ops)
-      chain.merges.push_back({parts[i].types, static_cast<int>(i)});
+    if (parts[i].size() > 1 && chain.types[i].ops.size() <= max_region_ops)
+      chain.merges.push_back({parts[i], static_cast<int>(i)});
   }
   split.chain = std::move(chain);
   return split;

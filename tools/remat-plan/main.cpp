@@ -67,11 +67,6 @@ remat::Planner make_planner(const remat::Profile& profile, const Arguments& argu
   return remat::Planner(profile, options);
 }
 
-void write_pareto(const remat::Planner& planner, const std::string& path) {
-  const bool svg = path.compare(path.size() - 4, 4, ".svg") == 0;
-  write_text(path, svg ? pareto_svg(planner) : planner.frontier().to_csv());
-}
-
 int show_plan(const Arguments& arguments, const remat::Planner& planner, const remat::Plan& plan) {
   std::vector<remat::SlotReport> reports;
   if (!arguments.explain.empty()) reports = planner.explain(plan, arguments.explain);
@@ -87,19 +82,22 @@ int show_plan(const Arguments& arguments, const remat::Planner& planner, const r
 }
 
 int run(const Arguments& arguments) {
-  const std::string text = arguments.from_model ? "" : read_text(arguments.profile_path);
+  const bool from_model = arguments.profile_path.empty();
+  const std::string text = from_model ? "" : read_text(arguments.profile_path);
   if (is_step_profile(text)) return plan_step(std::cout, arguments, text);
-  const remat::Profile profile = arguments.from_model
+  if (!arguments.replay_path.empty()) {
+    throw std::invalid_argument(
+        "[remat-plan] --replay: expected the profile of a measured step, got that of a chain of "
+        "regions. Leave it out.");
+  }
+  const remat::Profile profile = from_model
                                      ? remat::transformer_profile(arguments.shape, arguments.rates)
                                      : remat::Profile::from_json(text, arguments.profile_path);
   if (!arguments.profile_out_path.empty())
     write_text(arguments.profile_out_path, profile.to_json());
   const remat::Planner planner = make_planner(profile, arguments);
-  if (!arguments.pareto_path.empty()) write_pareto(planner, arguments.pareto_path);
-  if (!arguments.replay_path.empty()) {
-    const std::string text = read_text(arguments.replay_path);
-    return show_plan(arguments, planner, planner.read_plan(text, arguments.replay_path));
-  }
+  if (!arguments.pareto_path.empty())
+    write_text(arguments.pareto_path, planner.frontier().to_csv());
   if (!arguments.budget.empty())
     return show_plan(arguments, planner, planner.plan(planner.budget_bytes(arguments.budget)));
   if (arguments.json) {
@@ -121,8 +119,7 @@ void print_error(std::string text) {
 /// True for an error in a file, false for one in the arguments.
 bool is_of_file(const std::string& error, const Arguments& arguments) {
   const std::string step = "[memory plan] ";
-  return error.starts_with("[profile]") || error.starts_with("[plan]") ||
-         error.starts_with(step + arguments.profile_path) ||
+  return error.starts_with("[profile]") || error.starts_with(step + arguments.profile_path) ||
          (!arguments.replay_path.empty() && error.starts_with(step + arguments.replay_path));
 }
 

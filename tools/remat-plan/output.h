@@ -19,7 +19,4 @@ void print_explanation(std::ostream& out, const std::vector<remat::SlotReport>& 
 std::string plan_json(const remat::Plan& plan, const std::vector<remat::SlotReport>& reports);
 std::string frontier_json(const remat::Planner& planner);
 
-/// Plots overhead over budget: the plans, the bound, Rotor's plans, and every layer checkpointed.
-std::string pareto_svg(const remat::Planner& planner);
-
 }  // namespace remat_plan

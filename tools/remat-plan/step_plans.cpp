@@ -32,8 +32,6 @@ void check_arguments(const Arguments& arguments) {
   };
   if (arguments.rotor) refuse("--rotor", "Leave it out.");
   if (arguments.max_breakpoints != 0) refuse("--max-breakpoints", "Leave it out.");
-  if (!arguments.pareto_path.empty() && !arguments.pareto_path.ends_with(".csv"))
-    refuse("--pareto", "Write a .csv.");
 }
 
 int show(std::ostream& out, const Arguments& arguments, const MemoryPlan& plan) {

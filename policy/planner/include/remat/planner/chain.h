@@ -6,19 +6,14 @@
 #include <vector>
 
 #include <remat/planner/block.h>
+#include <remat/planner/profile.h>
 
 namespace remat::detail {
 
-/// Consecutive regions that may run as one region.
-struct ChainMerge {
-  std::vector<int> pattern;  ///< Indices into Chain::types
-  int type = 0;              ///< The merged type; its ops are those of the pattern, in order.
-};
-
 struct Chain {
   std::vector<Block> types;
-  std::vector<int> regions;  ///< Per region in execution order, an index into types.
-  std::vector<ChainMerge> merges;
+  std::vector<int> regions;          ///< Per region in execution order, an index into types.
+  std::vector<MergePattern> merges;  ///< Its numbers are indices into types.
 };
 
 }  // namespace remat::detail

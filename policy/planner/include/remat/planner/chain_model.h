@@ -22,7 +22,6 @@ struct Merge {
 enum class OptionClass : uint8_t {
   kAll,       ///< Any policy for any op
   kSaveOnly,  ///< No op of a region that is replayed by itself runs again, as in Rotor's plans
-  kNone,      ///< No options, for replaying plans
 };
 
 struct ChainModel {

@@ -12,8 +12,6 @@
 
 namespace remat::detail {
 
-struct JsonMember;
-
 struct JsonNode {
   enum class Kind : uint8_t { kNull, kBool, kInteger, kNumber, kString, kArray, kObject };
 
@@ -23,16 +21,11 @@ struct JsonNode {
   int64_t integer = 0;
   double number = 0;  ///< Also set for kInteger
   std::string text;
-  std::vector<JsonNode> items;
-  std::vector<JsonMember> members;
+  std::string key;              ///< Name of a member of an object
+  std::vector<JsonNode> items;  ///< Elements of an array, or members of an object
 
-  /// The member's value; nullptr if there is no such member.
-  const JsonNode* find(std::string_view key) const;
-};
-
-struct JsonMember {
-  std::string key;
-  JsonNode value;
+  /// The member; nullptr if there is no such member.
+  const JsonNode* find(std::string_view name) const;
 };
 
 /// The place of a value, with which errors begin: "[profile] file.json:12: chain[3]: ".
@@ -47,8 +40,30 @@ struct JsonPlace {
 /// integer outside int64.
 JsonNode parse_json(std::string_view text, const std::string& what, const std::string& source);
 
-/// The node at a path such as "block_types[1].ops[0]", or the last existing node on the way.
-const JsonNode& node_at(const JsonNode& root, std::string_view path);
+/// Thrown by checks of profiles and plans, which know neither the source of a text nor its lines.
+struct Fault {
+  std::string path;  ///< Path as in the JSON, "block_types[1].ops[0].ins[2]"
+  std::string expected;
+  std::string got;
+  std::string advice;      ///< What to do, as a sentence
+  std::string place = {};  ///< The path in names, "type 'attn', op 'attn.av'"; may be empty
+};
+
+/// @throws std::invalid_argument `[what] source:line: path (place): expected ..., got .... advice`,
+/// with the line of the path in `root`; without a line if `root` is null.
+[[noreturn]] void raise_fault(const std::string& what, const std::string& source,
+                              const JsonNode* root, const Fault& fault);
+
+/// Calls `check`, and raises the Fault that it throws.
+template <typename Check>
+void raise_faults(const std::string& what, const std::string& source, const JsonNode* root,
+                  const Check& check) {
+  try {
+    check();
+  } catch (const Fault& fault) {
+    raise_fault(what, source, root, fault);
+  }
+}
 
 /// A value that is being read. Copies are cheap. The tree must outlive it.
 class JsonValue {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <remat/planner/chain_model.h>
+#include <remat/planner/plan.h>
 #include <remat/planner/sequence_solver.h>
 
 namespace remat::detail {
@@ -20,16 +21,9 @@ struct ScheduledRegion {
   OpSet rerun;
 };
 
-/// Regions first to next - 1 run forward-only, then the part from `next` on, then these again from
-/// x_first.
-struct ScheduledGroup {
-  size_t first = 0;
-  size_t next = 0;
-};
-
 struct Schedule {
   std::vector<ScheduledRegion> regions;  ///< Cover the chain in order
-  std::vector<ScheduledGroup> groups;    ///< Outer groups before inner ones
+  std::vector<PlanGroup> groups;         ///< Outer groups before inner ones
 };
 
 /// A step of a running schedule. Forwards and backwards have an index into Schedule::regions.
