@@ -27,8 +27,12 @@ struct Gap {
 
 class CutChooser {
  public:
-  CutChooser(const StepGraph& graph, const ValueSpans& spans, const RegionShares& shares)
-      : graph_(graph), spans_(spans), shares_(shares), large_(spans.crossing) {
+  CutChooser(const StepGraph& graph, const ValueSpans& spans, double most_share, double least_share)
+      : graph_(graph),
+        spans_(spans),
+        most_share_(most_share),
+        least_share_(least_share),
+        large_(spans.crossing) {
     chosen_.pinned.assign(graph.profile.values.size(), 0);
     for (size_t s = 0; s < chosen_.pinned.size(); ++s) {
       const auto storage = static_cast<int32_t>(s);
@@ -95,7 +99,7 @@ class CutChooser {
   /// In the heaviest gap between separators, pins the value whose removal divides the gap best.
   bool pin_one() {
     const Gap gap = heaviest(separators());
-    if (share(gap.bytes) <= shares_.most || gap.end - gap.begin < short_span) return false;
+    if (share(gap.bytes) <= most_share_ || gap.end - gap.begin < short_span) return false;
     std::map<int32_t, int32_t> counts;
     for (int32_t p = gap.begin + 1; p < gap.end; ++p) {
       for (const int32_t s : large_[p]) ++counts[s];
@@ -183,7 +187,7 @@ class CutChooser {
     }
     const std::vector<Gap> all = gaps(trial);
     const auto heavy = std::count_if(
-        all.begin(), all.end(), [&](const Gap& gap) { return share(gap.bytes) >= shares_.least; });
+        all.begin(), all.end(), [&](const Gap& gap) { return share(gap.bytes) >= least_share_; });
     if (static_cast<double>(heavy) < 0.9 * static_cast<double>(all.size())) return false;
     return chosen_.positions.empty() ||
            static_cast<double>(heaviest(trial).bytes) <
@@ -193,7 +197,7 @@ class CutChooser {
   void split_heavy(const std::vector<int32_t>& places) {
     for (int i = 0; i < most_splits; ++i) {
       const Gap gap = heaviest(chosen_.positions);
-      if (share(gap.bytes) < shares_.most) return;
+      if (share(gap.bytes) < most_share_) return;
       std::optional<std::tuple<int64_t, int64_t, int32_t>> best;
       for (const int32_t p : places) {
         if (p <= gap.begin || p >= gap.end || !divides(gap, p)) continue;
@@ -237,7 +241,8 @@ class CutChooser {
 
   const StepGraph& graph_;
   const ValueSpans& spans_;
-  const RegionShares& shares_;
+  double most_share_;
+  double least_share_;
   std::vector<std::vector<int32_t>> large_;  // per position: unpinned large storages that pass
   int64_t pinned_bytes_ = 0;
   StepRegions chosen_;
@@ -245,9 +250,60 @@ class CutChooser {
 
 }  // namespace
 
-StepRegions choose_regions(const StepGraph& graph, const ValueSpans& spans,
-                           const RegionShares& shares) {
-  return CutChooser(graph, spans, shares).run();
+StepRegions choose_regions(const StepGraph& graph, const ValueSpans& spans, double most_share,
+                           double least_share) {
+  return CutChooser(graph, spans, most_share, least_share).run();
+}
+
+ValueSpans::ValueSpans(const StepGraph& graph)
+    : first(graph.profile.values.size(), -1),
+      last_use(graph.profile.values.size(), -1),
+      last_write(graph.profile.values.size(), -1),
+      saved(graph.profile.values.size(), 0),
+      crossing(graph.profile.records.size() + 1),
+      made_before(graph.profile.records.size() + 1, 0) {
+  const std::vector<StepValue>& values = graph.profile.values;
+  for (size_t v = 0; v < values.size(); ++v) {
+    const int32_t storage = values[v].storage;
+    if (values[storage].maker < 0 || values[storage].bytes == 0) continue;
+    const int32_t made = values[v].maker;
+    const int32_t last = graph.uses[v].empty() ? made : std::max(made, graph.uses[v].back());
+    first[storage] = values[storage].maker;
+    last_use[storage] = std::max(last_use[storage], last);
+    if (static_cast<size_t>(storage) != v)
+      last_write[storage] = std::max(last_write[storage], made);
+    for (int32_t p = made + 1; p <= last; ++p) {
+      if (crossing[p].empty() || crossing[p].back() != storage) crossing[p].push_back(storage);
+    }
+  }
+  for (std::vector<int32_t>& storages : crossing) {
+    std::sort(storages.begin(), storages.end());
+    storages.erase(std::unique(storages.begin(), storages.end()), storages.end());
+  }
+  for (const StepSlot& slot : graph.profile.slots) {
+    if (slot.value >= 0 && !slot.is_dropped()) saved[values[slot.value].storage] = 1;
+  }
+  for (size_t v = 0; v < values.size(); ++v) {
+    if (is_inner(static_cast<int32_t>(v))) made_before[first[v] + 1] += values[v].bytes;
+  }
+  for (size_t j = 1; j < made_before.size(); ++j) made_before[j] += made_before[j - 1];
+  small_bytes = find_small_bytes(graph);
+}
+
+/// All small values together are at most a hundredth of the total: in deep models every value is a
+/// small share.
+int64_t ValueSpans::find_small_bytes(const StepGraph& graph) const {
+  std::vector<int64_t> sizes;
+  for (size_t v = 0; v < last_use.size(); ++v) {
+    if (is_inner(static_cast<int32_t>(v))) sizes.push_back(graph.bytes(static_cast<int32_t>(v)));
+  }
+  std::sort(sizes.begin(), sizes.end());
+  int64_t sum = 0;
+  for (const int64_t bytes : sizes) {
+    sum += bytes;
+    if (sum > total_bytes() / 100 || bytes > total_bytes() * 15 / 10000) return bytes;
+  }
+  return 0;
 }
 
 }  // namespace remat::detail

@@ -41,8 +41,10 @@ class JsonRows {
   std::string text_;
 };
 
-inline JsonPlace memory_plan_place(const std::string& source, const std::string& path = "") {
-  return {"memory plan", source, path, "Write the file again."};
+inline JsonValue memory_plan_value(const JsonNode& node, const std::string& source,
+                                   const std::string& path = "",
+                                   const std::string& advice = "Write the file again.") {
+  return {node, "memory plan", source, path, advice};
 }
 
 inline int32_t read_int32(const JsonValue& value, int32_t least = 0) {
@@ -66,8 +68,9 @@ inline std::vector<JsonValue> read_row(const JsonValue& value, size_t size) {
 }
 
 /// The readers behind from_json().
-StepProfile read_step_profile(const JsonNode& root, const JsonPlace& place);
-MemoryPlan read_memory_plan(const JsonNode& root, JsonPlace place, const StepProfile& profile);
+StepProfile read_step_profile(const JsonValue& value);
+MemoryPlan read_memory_plan(const JsonNode& root, const std::string& source,
+                            const std::string& path, const StepProfile& profile);
 
 uint64_t read_hex(const JsonValue& value);  ///< Reads text of hex_text()
 

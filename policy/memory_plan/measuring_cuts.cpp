@@ -9,7 +9,6 @@
 #include "cut_choice.h"
 #include "step_graph.h"
 #include "step_simulator.h"
-#include "value_spans.h"
 
 namespace remat {
 namespace {
@@ -52,7 +51,7 @@ std::vector<int32_t> measuring_cuts(const StepProfile& profile) {
   profile.validate();
   const StepGraph graph(profile);
   const ValueSpans spans(graph);
-  const Positions all = detail::choose_regions(graph, spans, {}).positions;
+  const Positions all = detail::choose_regions(graph, spans).positions;
   Positions best = all;
   for (size_t stride = 2; stride <= all.size(); ++stride) {
     Positions some = thinned(all, stride);

@@ -110,9 +110,9 @@ void read_offload(const JsonValue& value, MemoryPlan& plan) {
 }
 
 /// Cuts that keep too little count as damaged, too.
-void check_plan_cuts(const detail::JsonNode& root, const JsonValue& value, const StepCuts& cuts,
-                     const StepProfile& profile, const std::string& source) {
-  detail::raise_faults("memory plan", source, &root, [&] { detail::check_cuts(cuts, profile); });
+void check_plan_cuts(const JsonValue& value, const StepCuts& cuts, const StepProfile& profile) {
+  detail::raise_faults("memory plan", value.source(), &value.node(),
+                       [&] { detail::check_cuts(cuts, profile); });
   try {
     simulate_step(profile, cuts);
   } catch (const std::logic_error& error) {
@@ -178,15 +178,13 @@ std::string MemoryPlan::to_json() const {
 MemoryPlan MemoryPlan::from_json(std::string_view text, const StepProfile& profile,
                                  const std::string& source) {
   profile.validate();
-  return detail::read_memory_plan(detail::parse_json(text, "memory plan", source),
-                                  detail::memory_plan_place(source), profile);
+  return detail::read_memory_plan(detail::parse_json(text, "memory plan", source), source, "",
+                                  profile);
 }
 
-MemoryPlan detail::read_memory_plan(const JsonNode& root, JsonPlace place,
-                                    const StepProfile& profile) {
-  const std::string source = place.source;
-  place.advice = "Plan for this step.";
-  const JsonValue value(root, std::move(place));
+MemoryPlan detail::read_memory_plan(const JsonNode& root, const std::string& source,
+                                    const std::string& path, const StepProfile& profile) {
+  const JsonValue value = memory_plan_value(root, source, path, "Plan for this step.");
   value.check_members(
       {"profile_digest", "feasible", "budget", "predicted_peak", "least_budget", "overhead",
        "lower_bound", "peak_at", "limit", "positions", "groups", "keep", "phases", "ops"},
@@ -201,7 +199,7 @@ MemoryPlan detail::read_memory_plan(const JsonNode& root, JsonPlace place,
   if (plan.profile_digest != digest)
     value.at("profile_digest").fail(digest + ", the step's", plan.profile_digest);
   read_cuts(value, plan.cuts);
-  check_plan_cuts(root, value, plan.cuts, profile, source);
+  check_plan_cuts(value, plan.cuts, profile);
   plan.profile = std::make_shared<const StepProfile>(profile);
   plan.frontier = {{plan.predicted_peak_bytes, plan.predicted_overhead}};
   return plan;
@@ -217,17 +215,15 @@ std::string MemoryPlanFile::to_json() const {
 
 MemoryPlanFile MemoryPlanFile::from_json(std::string_view text, const std::string& source) {
   const detail::JsonNode root = detail::parse_json(text, "memory plan", source);
-  const detail::JsonValue value(root, detail::memory_plan_place(source));
+  const JsonValue value = detail::memory_plan_value(root, source);
   value.check_members({format_key, "made_with", "profile", "plan"}, {});
   if (value.at(format_key).integer() != format_version)
     value.at(format_key).fail(std::to_string(format_version), value.at(format_key).shown());
   MemoryPlanFile file;
   for (const auto& [key, member] : value.at("made_with").members())
     file.made_with[key] = member.string();
-  const StepProfile profile = detail::read_step_profile(
-      *root.find("profile"), detail::memory_plan_place(source, "profile"));
-  file.plan = detail::read_memory_plan(*root.find("plan"),
-                                       detail::memory_plan_place(source, "plan"), profile);
+  const StepProfile profile = detail::read_step_profile(value.at("profile"));
+  file.plan = detail::read_memory_plan(value.at("plan").node(), source, "plan", profile);
   return file;
 }
 

@@ -127,6 +127,9 @@ MemoryPlan describe(const StepGraph& graph, const StepCuts& cuts, const OffloadT
   plan.predicted_peak_bytes = simulation.peak_bytes;
   plan.offloaded_bytes = simulation.offloaded_bytes;
   plan.predicted_wait_us = simulation.waited_us;
+  const double step_us = step_us_of(graph.profile);
+  plan.predicted_overhead =
+      step_us == 0 ? 0 : (simulation.rerun_us + simulation.waited_us) / step_us;
   plan.cuts = cuts;
   plan.peak_at = moment_text(graph.profile, plan.cuts, simulation.peak);
   plan.limit = limit_text(simulation, plan.peak_at);
@@ -237,7 +240,6 @@ MemoryPlan MemoryPlanner::plan(int64_t budget_bytes) const {
   plan.budget_bytes = budget_bytes;
   plan.feasible = plan.predicted_peak_bytes <= budget_bytes;
   if (plan.feasible) plan.limit.clear();
-  plan.predicted_overhead = state_->frontier[point].overhead;
   plan.lower_bound = state_->lower_bound(std::max(budget_bytes, plan.predicted_peak_bytes));
   plan.least_budget_bytes = state_->frontier.front().peak_bytes;
   plan.profile_digest = state_->digest;
@@ -255,16 +257,12 @@ MemoryPlan plan_of_cuts(const StepProfile& profile, const StepCuts& cuts, int64_
   const StepProfile pooled = with_pooled_times(validated(profile));
   cuts.validate(profile);
   detail::check_terms(offload);
-  const StepSimulation simulation = simulate_step(pooled, cuts, offload);
   const StepGraph graph(pooled);
   MemoryPlan plan = describe(graph, cuts, offload);
   plan.budget_bytes = std::max(budget_bytes, plan.predicted_peak_bytes);
   plan.least_budget_bytes = plan.predicted_peak_bytes;
   plan.feasible = true;
   plan.limit.clear();
-  const double step_us = step_us_of(pooled);
-  plan.predicted_overhead =
-      step_us == 0 ? 0 : (simulation.rerun_us + simulation.waited_us) / step_us;
   plan.profile_digest = profile.digest();
   plan.profile = std::make_shared<const StepProfile>(profile);
   plan.frontier = {{plan.predicted_peak_bytes, plan.predicted_overhead}};

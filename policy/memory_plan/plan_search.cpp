@@ -8,6 +8,7 @@
 #include <array>
 #include <iterator>
 #include <set>
+#include <utility>
 
 #include <remat/planner/schedule.h>
 #include <remat/planner/sequence_solver.h>
@@ -19,7 +20,8 @@ namespace {
 constexpr int32_t chain_budgets = 256;
 constexpr int exact_ops = 13;
 /// Fine shares for small budgets, coarse ones where fine regions would divide what is better whole.
-constexpr std::array<RegionShares, 3> region_shares = {{{0.06, 0.006}, {0.12, 0.03}, {0.25, 0.06}}};
+constexpr std::array<std::pair<double, double>, 3> region_shares = {
+    {{0.06, 0.006}, {0.12, 0.03}, {0.25, 0.06}}};  // most and least
 constexpr int32_t small_step = 300;  // in records; larger steps use two chains, to save time
 constexpr size_t most_moved_candidates = 128;
 constexpr size_t moved_shares = 8;
@@ -76,9 +78,9 @@ void add_halves(int32_t first, int32_t end, StepGroups& groups) {
 void PlanSearch::run() {
   try_whole();
   std::set<std::vector<int32_t>> tried;
-  for (const RegionShares& shares : region_shares) {
+  for (const auto& [most, least] : region_shares) {
     if (tried.size() > 1 && graph_.size() > small_step) break;
-    const StepRegions regions = choose_regions(graph_, spans_, shares);
+    const StepRegions regions = choose_regions(graph_, spans_, most, least);
     if (tried.insert(regions.positions).second) try_chain(regions);
   }
   refine(options_.evaluations);
@@ -111,8 +113,8 @@ void PlanSearch::try_chain(const StepRegions& regions) {
   try_regions(regions);
   const StepChain chain(graph_, spans_, regions);
   if (!chain.is_plannable()) return;
-  const SplitChain split = split_chain(chain.chain, split_above);
-  const ChainModel model(split.chain, OptionClass::kAll, exact_ops);
+  const Chain split = split_chain(chain.chain, split_above);
+  const ChainModel model(split, OptionClass::kAll, exact_ops);
   const size_t breakpoints = chain.regions.size() > exact_regions ? thinned_breakpoints : 0;
   const SequenceSolver solver(model, breakpoints);
   for (const int64_t budget : budgets_of(solver.whole())) {

@@ -7,8 +7,6 @@
 #include <map>
 #include <set>
 
-#include "chain_region.h"
-
 namespace remat::detail {
 
 namespace {
@@ -40,39 +38,6 @@ constexpr size_t longest_run = 4;
 constexpr size_t most_patterns = 6;
 constexpr size_t most_merged_ops = 40;
 
-/// Appends the ops of a region whose input is the tensor `input`.
-/// @return its output
-int append(Block& all, const Block& part, int input) {
-  const auto first = static_cast<int>(all.tensors.size());
-  const auto indices = [&](const std::vector<int>& tensors) {
-    std::vector<int> moved;
-    for (const int t : tensors) moved.push_back(t == 0 ? input : first + t - 1);
-    return moved;
-  };
-  for (const BlockTensor& tensor : part.tensors) {
-    if (tensor.producer < 0) continue;
-    all.tensors.push_back(tensor);
-    all.tensors.back().producer += static_cast<int>(all.ops.size());
-    all.tensors.back().first_backward_user = -1;
-  }
-  for (BlockOp op : part.ops) {
-    op.ins = indices(op.ins);
-    op.outs = indices(op.outs);
-    op.backward_needs = indices(op.backward_needs);
-    all.ops.push_back(std::move(op));
-  }
-  return indices({part.output}).front();
-}
-
-Block merged(const Chain& chain, const std::vector<int>& pattern) {
-  const Block& first = chain.types[pattern.front()];
-  Block all(first.input_bytes(), first.tensors[0].has_gradient);
-  int output = 0;
-  for (const int type : pattern) output = append(all, chain.types[type], output);
-  all.link(output);
-  return all;
-}
-
 bool can_merge(const Chain& chain, const std::vector<int>& run) {
   size_t ops = 0;
   for (const int type : run) ops += chain.types[type].ops.size();
@@ -98,14 +63,14 @@ void add_merges(Chain& chain) {
   runs.resize(std::min(runs.size(), most_patterns));
   for (const auto& [count, run] : runs) {
     chain.merges.push_back({run, static_cast<int>(chain.types.size())});
-    chain.types.push_back(merged(chain, run));
+    chain.types.push_back(merged_block(chain.types, run));
   }
 }
 
 /// Reads a schedule of the chain, position by position of the split chain.
 class ScheduleReader {
  public:
-  ScheduleReader(const StepGraph& graph, const StepChain& chain, const SplitChain& split,
+  ScheduleReader(const StepGraph& graph, const StepChain& chain, const Chain& split,
                  const Schedule& schedule)
       : graph_(graph), chain_(chain), split_(split), schedule_(schedule) {
     find_segments();
@@ -128,7 +93,7 @@ class ScheduleReader {
 
  private:
   size_t op_count(size_t position) const {
-    return split_.chain.types[split_.chain.regions[position]].ops.size();
+    return split_.types[split_.regions[position]].ops.size();
   }
 
   const std::vector<int32_t>& records(size_t position, size_t op) const {
@@ -193,7 +158,7 @@ class ScheduleReader {
 
   const StepGraph& graph_;
   const StepChain& chain_;
-  const SplitChain& split_;
+  const Chain& split_;
   const Schedule& schedule_;
   std::vector<int32_t> segment_of_;  // Per position, and the end
   CutPlaces places_;
@@ -244,7 +209,7 @@ bool StepChain::is_plannable() const {
 }
 
 std::pair<CutPlaces, std::vector<char>> to_cuts(const StepGraph& graph, const StepChain& chain,
-                                                const StepRegions& regions, const SplitChain& split,
+                                                const StepRegions& regions, const Chain& split,
                                                 const Schedule& schedule) {
   return ScheduleReader(graph, chain, split, schedule).run(regions.pinned);
 }

@@ -13,10 +13,13 @@ namespace remat::detail {
 
 namespace {
 
-constexpr const char* measure_again = "Measure the step again.";
 constexpr int64_t max_bytes = int64_t{1} << 50;
 constexpr double max_time_us = 1e9;
 constexpr size_t max_count = 1000000;
+
+[[noreturn]] void refuse(const std::string& path, const std::string& expected, int64_t got) {
+  throw Fault{path, expected, std::to_string(got), "Measure the step again."};
+}
 
 std::string item(const std::string& path, size_t index) {
   return path + "[" + std::to_string(index) + "]";
@@ -34,8 +37,7 @@ void check_time(const std::string& path, double us) {
 
 void check_index(const std::string& path, int64_t index, int64_t from, size_t size) {
   if (index >= from && index < static_cast<int64_t>(size)) return;
-  throw Fault{path, std::to_string(from) + " to " + std::to_string(int64_t(size) - 1),
-              std::to_string(index), measure_again};
+  refuse(path, std::to_string(from) + " to " + std::to_string(int64_t(size) - 1), index);
 }
 
 /// Checks the step record by record, tracking which values have been made and overwritten.
@@ -50,20 +52,15 @@ class StepCheck {
       value(v);
       if (profile_.values[v].maker < 0) made_[v] = 1;
     }
-    for (size_t j = 0; j < profile_.records.size(); ++j) {
-      record(j);
-    }
+    for (size_t j = 0; j < profile_.records.size(); ++j) record(j);
     for (size_t v = 0; v < made_.size(); ++v) {
       if (made_[v]) continue;
       throw Fault{item("values", v) + ".maker", "a record that makes the value, or -1",
-                  std::to_string(profile_.values[v].maker) + ", which does not", measure_again};
+                  std::to_string(profile_.values[v].maker) + ", which does not",
+                  "Measure the step again."};
     }
-    for (size_t i = 0; i < profile_.slots.size(); ++i) {
-      slot(i);
-    }
-    for (size_t i = 0; i < profile_.nodes.size(); ++i) {
-      node(i);
-    }
+    for (size_t i = 0; i < profile_.slots.size(); ++i) slot(i);
+    for (size_t i = 0; i < profile_.nodes.size(); ++i) node(i);
     check_bytes("end_bytes", profile_.end_bytes);
     check_bytes("gap_bytes", profile_.gap_bytes);
     check_bytes("plain_peak_bytes", profile_.plain_peak_bytes);
@@ -100,8 +97,8 @@ class StepCheck {
       if (value.released >= 0 && value.storage == static_cast<int32_t>(v)) bytes += value.bytes;
     }
     if (bytes <= profile_.end_bytes) return;
-    throw Fault{"end_bytes", "the " + std::to_string(bytes) + " bytes released, or more",
-                std::to_string(profile_.end_bytes), measure_again};
+    refuse("end_bytes", "the " + std::to_string(bytes) + " bytes released, or more",
+           profile_.end_bytes);
   }
 
   void value(size_t v) const {
@@ -113,24 +110,20 @@ class StepCheck {
     check_bytes(path + ".bytes", value.bytes);
     check_bytes(path + ".unpacked_bytes", value.unpacked_bytes);
     if (value.unpacked_bytes > 0 && value.maker >= 0)
-      throw Fault{path + ".unpacked_bytes", "0 of a value that a record makes",
-                  std::to_string(value.unpacked_bytes), measure_again};
+      refuse(path + ".unpacked_bytes", "0 of a value that a record makes", value.unpacked_bytes);
     check_index(path + ".held_until", value.held_until, 0, records + 1);
     check_index(path + ".released", value.released, -1, profile_.nodes.size() + 1);
     const StepValue& first = profile_.values[value.storage];
     if (first.storage != value.storage || first.maker > value.maker) {
-      throw Fault{path + ".storage", "the first value of a storage", std::to_string(value.storage),
-                  measure_again};
+      refuse(path + ".storage", "the first value of a storage", value.storage);
     }
     released(v);
     if (first.maker < 0) return;
     if (value.bytes != first.bytes)
-      throw Fault{path + ".bytes", std::to_string(first.bytes) + ", as its storage has",
-                  std::to_string(value.bytes), measure_again};
+      refuse(path + ".bytes", std::to_string(first.bytes) + ", as its storage has", value.bytes);
     if (value.held_until == first.held_until && value.held_until >= value.maker) return;
-    throw Fault{path + ".held_until",
-                "one number for all values of a storage, none of which is made later",
-                std::to_string(value.held_until), measure_again};
+    refuse(path + ".held_until",
+           "one number for all values of a storage, none of which is made later", value.held_until);
   }
 
   void released(size_t v) const {
@@ -139,28 +132,26 @@ class StepCheck {
     const bool is_held =
         first.maker >= 0 && value.held_until == static_cast<int32_t>(profile_.records.size());
     if (value.released == first.released && (is_held || value.released < 0)) return;
-    throw Fault{item("values", v) + ".released",
-                "one number for all values of a storage, -1 of one that the program does not "
-                "hold when the forward has ended",
-                std::to_string(value.released), measure_again};
+    refuse(item("values", v) + ".released",
+           "one number for all values of a storage, -1 of one that the program does not "
+           "hold when the forward has ended",
+           value.released);
   }
 
   void record(size_t j) {
     const StepRecord& record = profile_.records[j];
     const std::string path = item("records", j);
     numbers(record, path);
-    for (size_t i = 0; i < record.reads.size(); ++i) {
+    for (size_t i = 0; i < record.reads.size(); ++i)
       known(item(path + ".reads", i), record.reads[i]);
-    }
     for (size_t i = 0; i < record.makes.size(); ++i) {
       made(item(path + ".makes", i), record.makes[i], j);
       if (profile_.values[record.makes[i]].storage != record.makes[i])
         throw Fault{item(path + ".makes", i), "the first value of a storage",
                     std::to_string(record.makes[i]), "Name what is written in writes."};
     }
-    for (size_t i = 0; i < record.writes.size(); ++i) {
+    for (size_t i = 0; i < record.writes.size(); ++i)
       write(item(path + ".writes", i), record.writes[i], j);
-    }
   }
 
   static void numbers(const StepRecord& record, const std::string& path) {
@@ -170,21 +161,20 @@ class StepCheck {
     check_bytes(path + ".workspace_bytes", record.workspace_bytes);
     check_bytes(path + ".forward_bytes", record.forward_bytes);
     if (record.copied_bytes >= 0 && record.copied_bytes <= record.forward_bytes) return;
-    throw Fault{path + ".copied_bytes", "0 to forward_bytes", std::to_string(record.copied_bytes),
-                measure_again};
+    refuse(path + ".copied_bytes", "0 to forward_bytes", record.copied_bytes);
   }
 
   /// Checks that the value has been made before.
   void known(const std::string& path, int32_t v) const {
     check_index(path, v, 0, profile_.values.size());
     if (made_[v]) return;
-    throw Fault{path, "a value that was made before", std::to_string(v), measure_again};
+    refuse(path, "a value that was made before", v);
   }
 
   void made(const std::string& path, int32_t v, size_t j) {
     check_index(path, v, 0, profile_.values.size());
     if (made_[v] || profile_.values[v].maker != static_cast<int32_t>(j)) {
-      throw Fault{path, "a value whose maker this record is", std::to_string(v), measure_again};
+      refuse(path, "a value whose maker this record is", v);
     }
     made_[v] = 1;
   }
@@ -196,8 +186,7 @@ class StepCheck {
     written_[write.before] = 1;
     if (!again && profile_.values[write.before].storage == profile_.values[write.after].storage)
       return;
-    throw Fault{path, "the newest value of the storage that is written",
-                std::to_string(write.before), measure_again};
+    refuse(path, "the newest value of the storage that is written", write.before);
   }
 
   void slot(size_t i) const {
@@ -207,10 +196,10 @@ class StepCheck {
     check_index(path + ".record", slot.record, 0, profile_.records.size());
     check_index(path + ".node", slot.node, StepSlot::kDropped, profile_.nodes.size());
     if (slot.value < 0 || profile_.values[slot.value].maker <= slot.record) return;
-    throw Fault{path + ".record",
-                "a record not before " + std::to_string(profile_.values[slot.value].maker) +
-                    ", which makes the value",
-                std::to_string(slot.record), measure_again};
+    refuse(path + ".record",
+           "a record not before " + std::to_string(profile_.values[slot.value].maker) +
+               ", which makes the value",
+           slot.record);
   }
 
   void node(size_t i) const {

@@ -119,8 +119,8 @@ std::string StepProfile::to_json() const {
 }
 
 StepProfile StepProfile::from_json(std::string_view text, const std::string& source) {
-  return detail::read_step_profile(detail::parse_json(text, "memory plan", source),
-                                   detail::memory_plan_place(source));
+  const detail::JsonNode root = detail::parse_json(text, "memory plan", source);
+  return detail::read_step_profile(detail::memory_plan_value(root, source));
 }
 
 void StepProfile::save(const std::string& path) const {
@@ -131,8 +131,7 @@ StepProfile StepProfile::load(const std::string& path) {
   return from_json(detail::read_text_file(path), path);
 }
 
-StepProfile detail::read_step_profile(const JsonNode& root, const JsonPlace& place) {
-  const JsonValue value(root, place);
+StepProfile detail::read_step_profile(const JsonValue& value) {
   value.check_members({"name", "end_bytes", "gap_bytes", "plain_peak_bytes", "other_us", "values",
                        "records", "slots", "nodes"},
                       {"device", "other_devices"});
@@ -149,7 +148,8 @@ StepProfile detail::read_step_profile(const JsonNode& root, const JsonPlace& pla
     profile.records.push_back(read_record(row));
   for (const JsonValue& row : value.at("slots").items()) profile.slots.push_back(read_slot(row));
   for (const JsonValue& row : value.at("nodes").items()) profile.nodes.push_back(read_node(row));
-  detail::raise_faults("memory plan", place.source, &root, [&] { detail::check_profile(profile); });
+  detail::raise_faults("memory plan", value.source(), &value.node(),
+                       [&] { detail::check_profile(profile); });
   return profile;
 }
 

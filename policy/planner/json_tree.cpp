@@ -181,11 +181,10 @@ void raise_fault(const std::string& what, const std::string& source, const JsonN
 }
 
 void JsonValue::fail(const std::string& expected, const std::string& got) const {
-  const std::string where = place_.path.empty() ? "the whole text" : place_.path;
-  raise(place_.what, place_.source, node_->line,
-        where + ": expected " + expected + ", got " + got + ". " +
-            (place_.advice.empty() ? "See policy/planner/schema/" + place_.what + ".schema.json."
-                                   : place_.advice));
+  raise(what_, source_, node_->line,
+        (path_.empty() ? "the whole text" : path_) + ": expected " + expected + ", got " + got +
+            ". " +
+            (advice_.empty() ? "See policy/planner/schema/" + what_ + ".schema.json." : advice_));
 }
 
 std::string JsonValue::shown() const {
@@ -217,32 +216,28 @@ void JsonValue::check_members(std::initializer_list<const char*> required,
   const auto among = [](const std::string& key, const auto& names) {
     return std::any_of(names.begin(), names.end(), [&](const char* name) { return key == name; });
   };
-  for (const JsonNode& member : node_->items) {
-    if (among(member.key, required) || among(member.key, optional)) continue;
-    at(member.key.c_str()).fail("no member of this name", "\"" + member.key + "\"");
+  for (const JsonNode& node : node_->items) {
+    if (among(node.key, required) || among(node.key, optional)) continue;
+    member(node).fail("no member of this name", "\"" + node.key + "\"");
   }
 }
 
-JsonPlace JsonValue::member_place(const std::string& key) const {
-  JsonPlace place = place_;
-  place.path = place_.path.empty() ? key : place_.path + "." + key;
-  return place;
+JsonValue JsonValue::member(const JsonNode& node) const {
+  return {node, what_, source_, path_.empty() ? node.key : path_ + "." + node.key, advice_};
 }
 
 JsonValue JsonValue::at(const char* key) const {
   const JsonNode* const node = node_->find(key);
   if (node == nullptr) fail("a member \"" + std::string(key) + "\"", "none");
-  return {*node, member_place(key)};
+  return member(*node);
 }
 
 std::vector<JsonValue> JsonValue::items() const {
   if (node_->kind != JsonNode::Kind::kArray) fail("an array", shown());
   std::vector<JsonValue> all;
   all.reserve(node_->items.size());
-  for (size_t i = 0; i < node_->items.size(); ++i) {
-    JsonPlace place = place_;
-    place.path += "[" + std::to_string(i) + "]";
-    all.emplace_back(node_->items[i], std::move(place));
+  for (const JsonNode& item : node_->items) {
+    all.emplace_back(item, what_, source_, path_ + "[" + std::to_string(all.size()) + "]", advice_);
   }
   return all;
 }
@@ -250,8 +245,7 @@ std::vector<JsonValue> JsonValue::items() const {
 std::vector<std::pair<std::string, JsonValue>> JsonValue::members() const {
   if (node_->kind != JsonNode::Kind::kObject) fail("an object", shown());
   std::vector<std::pair<std::string, JsonValue>> all;
-  for (const JsonNode& member : node_->items)
-    all.emplace_back(member.key, JsonValue(member, member_place(member.key)));
+  for (const JsonNode& node : node_->items) all.emplace_back(node.key, member(node));
   return all;
 }
 

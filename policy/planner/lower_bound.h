@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <remat/planner/chain_model.h>
+#include <remat/planner/chain.h>
 #include <remat/planner/step_function.h>
 #include "keep_hull.h"
 

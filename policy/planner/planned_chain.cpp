@@ -91,7 +91,7 @@ void add_costs(const PlannedChain& chain, const Schedule& schedule, Plan& plan) 
 PlannedChain::PlannedChain(const Profile& from, OptionClass options, int exact_ops)
     : original(validated(from)),
       split(split_chain(to_chain(original), split_above)),
-      model(split.chain, options, exact_ops) {}
+      model(split, options, exact_ops) {}
 
 const Merge* PlannedChain::merge_at(size_t first, size_t count) const {
   const auto merge =

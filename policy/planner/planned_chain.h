@@ -9,9 +9,8 @@
 
 #include <remat/planner/planner.h>
 
-#include <remat/planner/chain_model.h>
+#include <remat/planner/chain.h>
 #include <remat/planner/schedule.h>
-#include <remat/planner/split_chain.h>
 
 namespace remat::detail {
 
@@ -27,7 +26,7 @@ struct PlannedChain {
   const BlockType& original_type(size_t position) const;
 
   Profile original;
-  SplitChain split;
+  Chain split;
   ChainModel model;
 };
 

@@ -7,13 +7,10 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <functional>
 #include <set>
-#include <span>
-#include <unordered_map>
 #include <unordered_set>
 
-#include <remat/planner/split_chain.h>
+#include <remat/planner/chain.h>
 
 namespace remat::detail {
 
@@ -187,70 +184,47 @@ void check_parts(const Profile& profile) {
 
 constexpr const char* merge_advice = "A merged type is its pattern's ops, run as one region.";
 
-/// Called with a place in the merged type, what was expected, and what came.
-using MergeFault = std::function<void(const std::string&, const std::string&, const std::string&)>;
-
-/// The names that the tensors of a region have in a merged type.
-using MergedNames = std::unordered_map<std::string, std::string>;
-
-std::string listed(const std::set<std::string>& names) {
-  std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + quoted(name);
-  return "[" + all + "]";
+bool is_same_op(const Block& a, const Block& b, size_t u) {
+  const BlockOp& x = a.ops[u];
+  const BlockOp& y = b.ops[u];
+  const auto sorted = [](std::vector<int> tensors) {
+    std::sort(tensors.begin(), tensors.end());
+    return tensors;
+  };
+  const auto is_same_tensor = [&](int t) { return a.tensors[t].bytes == b.tensors[t].bytes; };
+  return x.fwd == y.fwd && x.bwd == y.bwd && x.fwd_tmp == y.fwd_tmp && x.bwd_tmp == y.bwd_tmp &&
+         sorted(x.ins) == sorted(y.ins) && x.outs == y.outs &&
+         sorted(x.backward_needs) == sorted(y.backward_needs) &&
+         std::all_of(x.outs.begin(), x.outs.end(), is_same_tensor);
 }
 
-/// Compares an op of a merged type with the region's op that it stands for. Tensors may have other
-/// names: only their makers and readers matter.
-void check_merged_op(const ProfileOp& op, const ProfileOp& part, MergedNames& names,
-                     const MergeFault& fail) {
-  const std::string place = ", op " + quoted(op.name);
-  if (op.name != part.name)
-    fail("", "op " + quoted(part.name) + " of the pattern", quoted(op.name));
-  const auto compare = [&](const std::string& key, auto ours, auto theirs, bool is_same) {
-    if (is_same) return;
-    fail(place, key + " " + std::to_string(theirs) + ", the pattern's", std::to_string(ours));
-  };
-  const auto compare_reads = [&](const std::string& key, const std::vector<std::string>& ours,
-                                 const std::vector<std::string>& theirs) {
-    std::set<std::string> expected;
-    for (const std::string& name : theirs) expected.insert(names.at(name));
-    const std::set<std::string> got(ours.begin(), ours.end());
-    if (got != expected) fail(place, key + " " + listed(expected) + ", the pattern's", listed(got));
-  };
-  compare("fwd", op.fwd_us, part.fwd_us, to_ticks(op.fwd_us) == to_ticks(part.fwd_us));
-  compare("bwd", op.bwd_us, part.bwd_us, to_ticks(op.bwd_us) == to_ticks(part.bwd_us));
-  compare("fwd_tmp", op.fwd_tmp_bytes, part.fwd_tmp_bytes, op.fwd_tmp_bytes == part.fwd_tmp_bytes);
-  compare("bwd_tmp", op.bwd_tmp_bytes, part.bwd_tmp_bytes, op.bwd_tmp_bytes == part.bwd_tmp_bytes);
-  compare_reads("ins", op.ins, part.ins);
-  compare("number of outs", op.outs.size(), part.outs.size(), op.outs.size() == part.outs.size());
-  for (size_t i = 0; i < op.outs.size(); ++i) {
-    names[part.outs[i].name] = op.outs[i].name;
-    compare("bytes of " + indexed("outs", i), op.outs[i].bytes, part.outs[i].bytes,
-            op.outs[i].bytes == part.outs[i].bytes);
-  }
-  compare_reads("bwd_needs", op.bwd_needs, part.bwd_needs);
-}
-
-/// A merged type must have its pattern's ops, with all their numbers.
-void check_merged_ops(const Profile& profile, const MergePattern& merge, const MergeFault& fail) {
+/// A merged type must have its pattern's ops, with all their numbers. Its tensors may have other
+/// names. `types`: the profile's in numbers.
+void check_merged_ops(const Profile& profile, const std::vector<Block>& types,
+                      const MergePattern& merge, const std::string& path) {
   const BlockType& merged = profile.block_types[merge.block_type];
-  std::span<const ProfileOp> ops = merged.ops;
-  std::string input = "in";  // the next region's input in the merged type
+  const Block& numbers = types[merge.block_type];
+  const Block expected = merged_block(types, merge.pattern);
+  const auto fail = [&](const std::string& what, const std::string& got, const std::string& op) {
+    throw Fault{path, what, got, merge_advice,
+                "type " + quoted(merged.name) + (op.empty() ? "" : ", op " + quoted(op))};
+  };
+  size_t u = 0;
   for (const int type : merge.pattern) {
-    const BlockType& part = profile.block_types[type];
-    MergedNames names = {{"in", input}};
-    for (const ProfileOp& op : part.ops) {
-      if (ops.empty()) fail("", "op " + quoted(op.name) + " of the pattern", "no more ops");
-      check_merged_op(ops.front(), op, names, fail);
-      ops = ops.subspan(1);
+    for (const ProfileOp& part : profile.block_types[type].ops) {
+      const std::string op = "op " + quoted(part.name) + " of the pattern";
+      if (u == merged.ops.size()) fail(op, "no more ops", "");
+      if (merged.ops[u].name != part.name) fail(op, quoted(merged.ops[u].name), "");
+      if (!is_same_op(expected, numbers, u))
+        fail("the pattern's times, bytes, ins, outs and bwd_needs", "others", part.name);
+      ++u;
     }
-    input = names[part.output];
   }
-  if (!ops.empty()) {
-    fail("", std::to_string(merged.ops.size() - ops.size()) + " ops, those of the pattern",
-         std::to_string(merged.ops.size()));
+  if (u != merged.ops.size()) {
+    fail(std::to_string(u) + " ops, those of the pattern", std::to_string(merged.ops.size()), "");
   }
-  if (merged.output != input) fail("", "the output " + quoted(input), quoted(merged.output));
+  if (numbers.output != expected.output)
+    fail("the output of the pattern's last region", quoted(merged.output), "");
 }
 
 void check_pattern(const Profile& profile, const std::vector<int>& pattern,
@@ -274,7 +248,8 @@ void check_pattern(const Profile& profile, const std::vector<int>& pattern,
   }
 }
 
-void check_merge(const Profile& profile, const MergePattern& merge, const std::string& path) {
+void check_merge(const Profile& profile, const std::vector<Block>& types, const MergePattern& merge,
+                 const std::string& path) {
   check_pattern(profile, merge.pattern, path + ".pattern");
   const std::string place = path + ".block_type";
   if (merge.block_type < 0 || merge.block_type >= static_cast<int>(profile.block_types.size())) {
@@ -291,19 +266,16 @@ void check_merge(const Profile& profile, const MergePattern& merge, const std::s
                 std::to_string(merged.ops.size()), "Leave the pattern out.",
                 "type " + quoted(merged.name)};
   }
-  check_merged_ops(
-      profile, merge,
-      [&](const std::string& op, const std::string& expected, const std::string& got) {
-        throw Fault{place, expected, got, merge_advice, "type " + quoted(merged.name) + op};
-      });
+  check_merged_ops(profile, types, merge, place);
 }
 
 void check_merges(const Profile& profile) {
+  const std::vector<Block> types = to_chain(profile).types;
   std::set<std::vector<int>> patterns;
   for (size_t i = 0; i < profile.merge_patterns.size(); ++i) {
     const MergePattern& merge = profile.merge_patterns[i];
     const std::string path = indexed("merge_patterns", i);
-    check_merge(profile, merge, path);
+    check_merge(profile, types, merge, path);
     if (!patterns.insert(merge.pattern).second) {
       throw Fault{path + ".pattern", "a pattern that no other merge_pattern has",
                   "one given before", "Leave one out: a plan does not say which it means."};

@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <utility>
+#include <variant>
 
 namespace remat::detail {
 
@@ -34,20 +36,15 @@ class EventWriter {
   }
 
   std::vector<ScheduleEvent> run() {
-    tasks_.push_back({Task::Kind::kPart, 0, region_at_.size() - 1});
+    tasks_.emplace_back(Positions(0, region_at_.size() - 1));
     while (!tasks_.empty()) {
-      const Task task = tasks_.back();
+      const auto task = tasks_.back();
       tasks_.pop_back();
-      switch (task.kind) {
-        case Task::Kind::kPart:
-          part(task.index, task.last);
-          break;
-        case Task::Kind::kBackward:
-          events_.push_back({ScheduleEvent::Kind::kBackward, task.index});
-          break;
-        case Task::Kind::kRelease:
-          events_.push_back({ScheduleEvent::Kind::kRelease, task.index});
-          break;
+      if (const ScheduleEvent* const event = std::get_if<ScheduleEvent>(&task)) {
+        events_.push_back(*event);
+      } else {
+        const auto [first, last] = std::get<Positions>(task);
+        part(first, last);
       }
     }
     for (size_t first = 0; first < groups_of_.size(); ++first) {
@@ -60,12 +57,7 @@ class EventWriter {
  private:
   static constexpr size_t none = std::numeric_limits<size_t>::max();
 
-  struct Task {
-    enum class Kind : uint8_t { kPart, kBackward, kRelease };
-    Kind kind;
-    size_t index;
-    size_t last = 0;
-  };
+  using Positions = std::pair<size_t, size_t>;  // first and last of a part
 
   [[noreturn]] static void fail(const PlanGroup& group, const std::string& sentence) {
     throw std::invalid_argument("group (" + std::to_string(group.first) + ", " +
@@ -82,9 +74,9 @@ class EventWriter {
         fail(group_of(first, next), "expected regions after it");
       for (size_t i = first; i < next; ++i)
         events_.push_back({ScheduleEvent::Kind::kForwardOnly, i, i == first});
-      tasks_.push_back({Task::Kind::kPart, first, next - 1});
-      tasks_.push_back({Task::Kind::kRelease, next});
-      tasks_.push_back({Task::Kind::kPart, next, last});
+      tasks_.emplace_back(Positions(first, next - 1));
+      tasks_.emplace_back(ScheduleEvent{ScheduleEvent::Kind::kRelease, next});
+      tasks_.emplace_back(Positions(next, last));
       return;
     }
     const size_t index = region_at_[first];
@@ -94,15 +86,15 @@ class EventWriter {
                                   ": expected groups that begin and end with merged regions");
     }
     events_.push_back({ScheduleEvent::Kind::kForward, index});
-    tasks_.push_back({Task::Kind::kBackward, index});
-    if (after <= last) tasks_.push_back({Task::Kind::kPart, after, last});
+    tasks_.emplace_back(ScheduleEvent{ScheduleEvent::Kind::kBackward, index});
+    if (after <= last) tasks_.emplace_back(Positions(after, last));
   }
 
   const Schedule& schedule_;
   // Per first region, the `next` of each of its groups, outermost last.
   std::vector<std::vector<size_t>> groups_of_;
   std::vector<size_t> region_at_;
-  std::vector<Task> tasks_;
+  std::vector<std::variant<Positions, ScheduleEvent>> tasks_;
   std::vector<ScheduleEvent> events_;
 };
 

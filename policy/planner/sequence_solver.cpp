@@ -33,18 +33,14 @@ std::vector<OptionDemand> least_demands(const std::vector<Option>& options, cons
   return least;
 }
 
-/// The regions of a group while they run forward-only, one after the other.
-struct ForwardOnly {
-  void add(const ChainModel& model, size_t first, size_t region) {
-    const int64_t input_bytes = region > first ? model.input_bytes(region) : 0;
-    peak_bytes =
-        std::max(peak_bytes, model.forward_only_peak_bytes[model.chain[region]] + input_bytes);
-    time += model.block(region).fwd;
-  }
-
-  int64_t peak_bytes = 0;  ///< Besides the first region's input
-  Ticks time = 0;
-};
+/// Adds a region to those of a group that run forward-only, one after the other: their peak,
+/// besides the first region's input, and their time.
+void add_forward_only(const ChainModel& model, size_t first, size_t region, Step& pass) {
+  const int64_t input_bytes = region > first ? model.input_bytes(region) : 0;
+  pass.bytes =
+      std::max(pass.bytes, model.forward_only_peak_bytes[model.chain[region]] + input_bytes);
+  pass.time += model.block(region).fwd;
+}
 
 /// Per first and last region, an id of the part. Parts have one id if their types are equal and
 /// either all or none of them end the chain: an id stands for a shorter part's id and one more
@@ -125,11 +121,11 @@ void SequenceSolver::solve(size_t first, size_t last, StepMinimum& least) {
     if (model_.matches(merge, first, last))
       try_options(last, merge.type, first + merge.pattern.size(), least);
   }
-  ForwardOnly pass;
+  Step pass;
   for (size_t j = first + 1; j <= last; ++j) {
-    pass.add(model_, first, j - 1);
+    add_forward_only(model_, first, j - 1, pass);
     least.lower(part(j, last), model_.input_bytes(j), part(first, j - 1), pass.time,
-                gradient_bytes(last) + pass.peak_bytes);
+                gradient_bytes(last) + pass.bytes);
   }
 }
 
@@ -156,10 +152,10 @@ void SequenceSolver::visit_choices(size_t first, size_t last, int64_t bytes, Tic
     if (!model_.matches(merge, first, last)) continue;
     visit_options({Choice::Kind::kMerged, merge.type, 0, first + merge.pattern.size()});
   }
-  ForwardOnly pass;
+  Step pass;
   for (size_t j = first + 1; j <= last; ++j) {
-    pass.add(model_, first, j - 1);
-    if (gradient_bytes(last) + pass.peak_bytes > bytes) break;
+    add_forward_only(model_, first, j - 1, pass);
+    if (gradient_bytes(last) + pass.bytes > bytes) break;
     const StepFunction& rights = part(j, last);
     const StepFunction& lefts = part(first, j - 1);
     if (pass.time + rights.back().time + lefts.back().time > most_time) continue;

@@ -68,28 +68,29 @@ TEST_CASE("A merged type that differs from its pattern in bytes or in what is re
     return remat::test::fault_of(two_regions(), [&](Profile& p) { change(p.block_types[2]); });
   };
   CHECK(merged_fault([](BlockType&) {}) == "no error");
-  CHECK_THAT(
-      merged_fault([](BlockType& m) { m.ops[0].outs[0].bytes = 1; }),
-      ContainsSubstring("[profile] changed: merge_patterns[0].block_type (type 'M', op 'a'): "
-                        "expected bytes of outs[0] 64, the pattern's, got 1"));
+  const std::string numbers = "expected the pattern's times, bytes, ins, outs and bwd_needs, got";
+  CHECK_THAT(merged_fault([](BlockType& m) { m.ops[0].outs[0].bytes = 1; }),
+             ContainsSubstring(
+                 "[profile] changed: merge_patterns[0].block_type (type 'M', op 'a'): " + numbers));
   CHECK_THAT(merged_fault([](BlockType& m) { m.ops[2].fwd_tmp_bytes = 1; }),
-             ContainsSubstring("op 'c'): expected fwd_tmp 0, the pattern's, got 1"));
+             ContainsSubstring("op 'c'): " + numbers));
   CHECK_THAT(merged_fault([](BlockType& m) { m.ops[2].bwd_tmp_bytes = 1; }),
-             ContainsSubstring("op 'c'): expected bwd_tmp 0, the pattern's, got 1"));
+             ContainsSubstring("op 'c'): " + numbers));
   CHECK_THAT(merged_fault([](BlockType& m) { m.ops[2].ins = {"in"}; }),
-             ContainsSubstring("op 'c'): expected ins ['y1'], the pattern's, got ['in']"));
+             ContainsSubstring("op 'c'): " + numbers));
   CHECK_THAT(merged_fault([](BlockType& m) { m.ops[1].bwd_needs.clear(); }),
-             ContainsSubstring("op 'b'): expected bwd_needs ['h'], the pattern's, got []"));
+             ContainsSubstring("op 'b'): " + numbers));
   CHECK_THAT(merged_fault([](BlockType& m) {
                m.ops[3].outs.push_back({"more", 0});
              }),
-             ContainsSubstring("op 'd'): expected number of outs 1, the pattern's, got 2"));
+             ContainsSubstring("op 'd'): " + numbers));
   CHECK_THAT(merged_fault([](BlockType& m) {
                m.ops.push_back(op_of("e", {"y"}, {{"z", 8}}));
              }),
              ContainsSubstring("(type 'M'): expected 4 ops, those of the pattern, got 5"));
   CHECK_THAT(merged_fault([](BlockType& m) { m.output = "y1"; }),
-             ContainsSubstring("(type 'M'): expected the output 'y', got 'y1'"));
+             ContainsSubstring("(type 'M'): expected the output of the pattern's last region, got "
+                               "'y1'"));
 }
 
 TEST_CASE("A second merge pattern over the same regions is refused", "[policy][profile][faults]") {

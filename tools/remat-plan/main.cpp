@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // remat-plan: reads profiles and prints plans.
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -10,60 +8,31 @@
 #include <stdexcept>
 
 #include "arguments.h"
-#include "files.h"
 #include "output.h"
-#include "step_plans.h"
+#include "text.h"
 
 namespace remat_plan {
 
 namespace {
 
-/// Shows a progress line on the terminal while planning takes longer than half a second, and prints
-/// a warning to standard error once a long run is foreseeable.
-class Progress {
- public:
-  Progress(bool on_terminal, bool warns) : on_terminal_(on_terminal), warns_(warns) {}
-  ~Progress() { clear(); }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-
-  void show(double fraction) {
-    const auto now = std::chrono::steady_clock::now();
-    const double elapsed_s = std::chrono::duration<double>(now - begin_).count();
-    if (warns_ && elapsed_s > 1) warn(elapsed_s / fraction);
-    if (!on_terminal_ || now - last_ < std::chrono::milliseconds(shown_ ? 100 : 500)) return;
-    last_ = now;
-    shown_ = true;
-    std::cerr << "\rplanning " << static_cast<int>(100 * fraction) << " % " << std::flush;
-  }
-
- private:
-  void clear() const {
-    if (shown_) std::cerr << "\r\033[K" << std::flush;
-  }
-
-  void warn(double whole_s) {
-    warns_ = false;
-    constexpr double long_s = 10;
-    if (whole_s < long_s) return;
-    clear();
-    std::cerr << "[remat-plan] planning takes about " << std::ceil(whole_s)
-              << " s; --max-breakpoints 500 is faster, with plans that may be slower\n";
-  }
-
-  bool on_terminal_;
-  bool warns_;
-  bool shown_ = false;
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point last_ = begin_;
-};
-
+/// Makes the planner. Prints a warning to standard error once it is foreseeable that this takes
+/// long.
 remat::Planner make_planner(const remat::Profile& profile, const Arguments& arguments) {
-  Progress progress(isatty(STDERR_FILENO) != 0, arguments.max_breakpoints == 0);
+  constexpr double long_s = 10;
+  const auto begin = std::chrono::steady_clock::now();
+  bool is_foreseen = arguments.max_breakpoints != 0;
   remat::PlannerOptions options;
   if (arguments.rotor) options.plan_class = remat::PlanClass::kRotor;
   options.max_breakpoints = arguments.max_breakpoints;
-  options.progress = [&](double fraction) { progress.show(fraction); };
+  options.progress = [&](double fraction) {
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+    if (is_foreseen || elapsed.count() <= 1) return;
+    is_foreseen = true;
+    const double whole_s = elapsed.count() / fraction;
+    if (whole_s < long_s) return;
+    std::cerr << "[remat-plan] planning takes about " << std::ceil(whole_s)
+              << " s; --max-breakpoints 500 is faster, with plans that may be slower\n";
+  };
   return remat::Planner(profile, options);
 }
 
@@ -126,7 +95,7 @@ bool is_of_file(const std::string& error, const Arguments& arguments) {
 int run_reporting(const Arguments& arguments) {
   try {
     return run(arguments);
-  } catch (const FileError& error) {
+  } catch (const std::runtime_error& error) {
     print_error(error.what());
     return kBadFile;
   } catch (const std::invalid_argument& error) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Plans steps by MemoryPlanner, and prints them.
-#include "step_plans.h"
+#include "output.h"
 
 #include <remat/memory_plan/memory_plan_file.h>
 #include <remat/memory_plan/memory_planner.h>
@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "files.h"
 #include "text.h"
 
 namespace remat_plan {
@@ -88,9 +87,9 @@ MemoryPlan replayed(const Arguments& arguments, const StepProfile& profile) {
   const std::string text = read_text(arguments.replay_path);
   MemoryPlan plan = remat::MemoryPlanFile::from_json(text, arguments.replay_path).plan;
   if (plan.profile_digest == profile.digest()) return plan;
-  throw FileError("[remat-plan] " + arguments.replay_path + ": expected a plan for profile " +
-                  profile.digest() + ", got one for " + plan.profile_digest +
-                  ". Give the profile that it was made for.");
+  throw std::runtime_error("[remat-plan] " + arguments.replay_path +
+                           ": expected a plan for profile " + profile.digest() + ", got one for " +
+                           plan.profile_digest + ". Give the profile that it was made for.");
 }
 
 }  // namespace

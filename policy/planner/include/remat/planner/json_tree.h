@@ -28,14 +28,6 @@ struct JsonNode {
   const JsonNode* find(std::string_view name) const;
 };
 
-/// The place of a value, with which errors begin: "[profile] file.json:12: chain[3]: ".
-struct JsonPlace {
-  std::string what;         ///< "profile" or "plan"
-  std::string source;       ///< Name of the text
-  std::string path;         ///< "block_types[1].ops[0].fwd"; empty for the whole text.
-  std::string advice = {};  ///< Last sentence of errors; empty: names the schema of `what`
-};
-
 /// @throws std::invalid_argument for malformed text, a duplicate member, more than 64 levels, or an
 /// integer outside int64.
 JsonNode parse_json(std::string_view text, const std::string& what, const std::string& source);
@@ -68,7 +60,18 @@ void raise_faults(const std::string& what, const std::string& source, const Json
 /// A value that is being read. Copies are cheap. The tree must outlive it.
 class JsonValue {
  public:
-  JsonValue(const JsonNode& node, JsonPlace place) : node_(&node), place_(std::move(place)) {}
+  /// Errors begin with the place of the value: "[what] source:12: path: ". They end with `advice`;
+  /// if it is empty, with the schema of `what`.
+  JsonValue(const JsonNode& node, std::string what, std::string source, std::string path = "",
+            std::string advice = "")
+      : node_(&node),
+        what_(std::move(what)),
+        source_(std::move(source)),
+        path_(std::move(path)),
+        advice_(std::move(advice)) {}
+
+  const JsonNode& node() const { return *node_; }
+  const std::string& source() const { return source_; }
 
   /// Fails unless the value is an object that has all required members and no others but the
   /// optional ones.
@@ -92,10 +95,13 @@ class JsonValue {
   std::string shown() const;  ///< The value in words for an error: "12", "\"us\"", "an object"
 
  private:
-  JsonPlace member_place(const std::string& key) const;
+  JsonValue member(const JsonNode& node) const;
 
   const JsonNode* node_;
-  JsonPlace place_;
+  std::string what_;  // "profile" or "plan"
+  std::string source_;
+  std::string path_;  // "block_types[1].ops[0].fwd"; empty for the whole text
+  std::string advice_;
 };
 
 }  // namespace remat::detail

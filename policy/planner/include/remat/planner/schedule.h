@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <remat/planner/chain_model.h>
+#include <remat/planner/chain.h>
 #include <remat/planner/plan.h>
 #include <remat/planner/sequence_solver.h>
 

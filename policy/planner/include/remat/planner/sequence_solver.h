@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include <remat/planner/chain_model.h>
+#include <remat/planner/chain.h>
 #include <remat/planner/step_function.h>
 
 namespace remat::detail {

@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Finds the places where one tensor with a gradient is all that later ops read, forward and
-// backward.
-#include <remat/planner/split_chain.h>
+// Cuts large regions where one tensor with a gradient is all that later ops read, forward and
+// backward; builds the numbers of a chain.
+#include <remat/planner/chain.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace remat::detail {
 
 namespace {
 
-/// A place after op `after` where only `tensor` passes.
-struct Cut {
-  size_t after = 0;
-  int tensor = 0;
-};
+/// An op after which only one tensor passes, and that tensor.
+using Cut = std::pair<size_t, int>;
 
 /// Last op that reads each tensor in any way.
 std::vector<int> last_uses(const Block& block) {
@@ -38,7 +36,7 @@ std::vector<Cut> possible_cuts(const Block& block) {
     }
     if (passing.size() != 1 || passing[0] == 0 || !block.tensors[passing[0]].has_gradient) continue;
     if (!reached[block.tensors[passing[0]].producer]) continue;  // No gradient would come back.
-    cuts.push_back({static_cast<size_t>(k), passing[0]});
+    cuts.emplace_back(k, passing[0]);
   }
   return cuts;
 }
@@ -49,11 +47,11 @@ std::vector<Cut> choose_cuts(const Block& block, size_t max_ops) {
   size_t begin = 0;
   const std::vector<Cut> cuts = possible_cuts(block);
   for (size_t i = 0; i < cuts.size() && block.ops.size() - begin > max_ops; ++i) {
-    const bool next_fits = i + 1 < cuts.size() && cuts[i + 1].after + 1 - begin <= max_ops;
-    const auto producer = static_cast<size_t>(block.tensors[cuts[i].tensor].producer);
+    const bool next_fits = i + 1 < cuts.size() && cuts[i + 1].first + 1 - begin <= max_ops;
+    const auto producer = static_cast<size_t>(block.tensors[cuts[i].second].producer);
     if (next_fits || producer < begin) continue;
     chosen.push_back(cuts[i]);
-    begin = cuts[i].after + 1;
+    begin = cuts[i].first + 1;
   }
   return chosen;
 }
@@ -88,9 +86,9 @@ TypeParts add_parts(Chain& chain, int type, const std::vector<Cut>& cuts) {
   for (size_t i = 0; i <= cuts.size(); ++i) {
     const Block& whole = chain.types[type];
     const bool is_last = i == cuts.size();
-    const size_t end = is_last ? whole.ops.size() : cuts[i].after + 1;
-    const int input = i == 0 ? 0 : cuts[i - 1].tensor;
-    const int output = is_last ? whole.output : cuts[i].tensor;
+    const size_t end = is_last ? whole.ops.size() : cuts[i].first + 1;
+    const int input = i == 0 ? 0 : cuts[i - 1].second;
+    const int output = is_last ? whole.output : cuts[i].second;
     parts.push_back(static_cast<int>(chain.types.size()));
     chain.types.push_back(part_of(whole, begin, end, input, output));
     begin = end;
@@ -116,26 +114,63 @@ std::vector<int> replaced(const std::vector<int>& types, const std::vector<TypeP
   return all;
 }
 
+std::vector<Option> options_of(const Block& block, OptionClass options, int exact_ops) {
+  if (options == OptionClass::kSaveOnly) return {measure_option(block, OpSet())};
+  return pareto_options(block, exact_ops);
+}
+
+/// Appends the ops of a region whose input is the tensor `input`.
+/// @return its output
+int append(Block& all, const Block& part, int input) {
+  const auto first = static_cast<int>(all.tensors.size());
+  const auto indices = [&](const std::vector<int>& tensors) {
+    std::vector<int> moved;
+    for (const int t : tensors) moved.push_back(t == 0 ? input : first + t - 1);
+    return moved;
+  };
+  for (const BlockTensor& tensor : part.tensors) {
+    if (tensor.producer < 0) continue;
+    all.tensors.push_back(tensor);
+    all.tensors.back().producer += static_cast<int>(all.ops.size());
+    all.tensors.back().first_backward_user = -1;
+  }
+  for (BlockOp op : part.ops) {
+    op.ins = indices(op.ins);
+    op.outs = indices(op.outs);
+    op.backward_needs = indices(op.backward_needs);
+    all.ops.push_back(std::move(op));
+  }
+  return indices({part.output}).front();
+}
+
 }  // namespace
+
+Block merged_block(const std::vector<Block>& types, const std::vector<int>& pattern) {
+  const Block& first = types[pattern.front()];
+  Block all(first.input_bytes(), first.tensors[0].has_gradient);
+  int output = 0;
+  for (const int type : pattern) output = append(all, types[type], output);
+  all.link(output);
+  return all;
+}
 
 size_t largest_part(const Block& block, size_t max_ops) {
   size_t largest = 0;
   size_t begin = 0;
   for (const Cut& cut : choose_cuts(block, max_ops)) {
-    largest = std::max(largest, cut.after + 1 - begin);
-    begin = cut.after + 1;
+    largest = std::max(largest, cut.first + 1 - begin);
+    begin = cut.first + 1;
   }
   return std::max(largest, block.ops.size() - begin);
 }
 
-SplitChain split_chain(Chain chain, size_t max_ops) {
-  SplitChain split;
+Chain split_chain(Chain chain, size_t max_ops) {
   const std::vector<TypeParts> parts = cut_types(chain, max_ops);
   for (size_t i = 0; i < chain.regions.size(); ++i) {
     size_t first_op = 0;
     int part = 0;
     for (const int type : parts[chain.regions[i]]) {
-      split.parts.push_back({static_cast<int>(i), part++, first_op});
+      chain.parts.push_back({static_cast<int>(i), part++, first_op});
       first_op += chain.types[type].ops.size();
     }
   }
@@ -145,8 +180,39 @@ SplitChain split_chain(Chain chain, size_t max_ops) {
     if (parts[i].size() > 1 && chain.types[i].ops.size() <= max_region_ops)
       chain.merges.push_back({parts[i], static_cast<int>(i)});
   }
-  split.chain = std::move(chain);
-  return split;
+  return chain;
+}
+
+ChainModel::ChainModel(const Chain& from, OptionClass option_class, int exact_ops) {
+  std::vector<int> type_of(from.types.size(), -1);
+  std::vector<char> used(from.types.size(), 0);
+  for (const int type : from.regions) used[type] = 1;
+  for (const MergePattern& merge : from.merges) used[merge.block_type] = 1;
+  for (size_t i = 0; i < used.size(); ++i) {
+    if (!used[i]) continue;
+    const auto same = std::find(types.begin(), types.end(), from.types[i]);
+    type_of[i] = static_cast<int>(same - types.begin());
+    if (same == types.end()) types.push_back(from.types[i]);
+  }
+  for (const int type : from.regions) chain.push_back(type_of[type]);
+  for (const MergePattern& merge : from.merges) {
+    Merge mapped;
+    mapped.type = type_of[merge.block_type];
+    mapped.named = merge.block_type;
+    for (const int type : merge.pattern) mapped.pattern.push_back(type_of[type]);
+    merges.push_back(std::move(mapped));
+  }
+  for (const Block& type : types) {
+    options.push_back(options_of(type, option_class, exact_ops));
+    forward_only_peak_bytes.push_back(forward_only_peak(type));
+  }
+  for (const int type : chain) ideal_time += types[type].fwd + types[type].bwd;
+}
+
+bool ChainModel::matches(const Merge& merge, size_t first, size_t last) const {
+  return first + merge.pattern.size() <= last + 1 &&
+         std::equal(merge.pattern.begin(), merge.pattern.end(),
+                    chain.begin() + static_cast<std::ptrdiff_t>(first));
 }
 
 }  // namespace remat::detail
