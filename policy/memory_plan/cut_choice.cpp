@@ -19,11 +19,7 @@ constexpr double most_pinned = 0.4;  // share of all bytes
 constexpr size_t pins_tried = 12;
 constexpr int most_splits = 40;
 
-struct Gap {
-  int64_t bytes = 0;
-  int32_t begin = 0;
-  int32_t end = 0;
-};
+using Gap = std::pair<int32_t, int32_t>;  // a record, and the record after the last
 
 class CutChooser {
  public:
@@ -56,6 +52,7 @@ class CutChooser {
   }
 
  private:
+  int64_t weight(const Gap& gap) const { return weight(gap.first, gap.second); }
   int64_t weight(int32_t begin, int32_t end) const {
     return spans_.made_before[end] - spans_.made_before[begin];
   }
@@ -85,7 +82,7 @@ class CutChooser {
     int32_t begin = 0;
     for (size_t i = 0; i <= cuts.size(); ++i) {
       const int32_t end = i < cuts.size() ? cuts[i] : graph_.size();
-      all.push_back({weight(begin, end), begin, end});
+      all.emplace_back(begin, end);
       begin = end;
     }
     return all;
@@ -93,15 +90,15 @@ class CutChooser {
   Gap heaviest(const std::vector<int32_t>& cuts) const {
     const std::vector<Gap> all = gaps(cuts);
     return *std::max_element(all.begin(), all.end(),
-                             [](const Gap& a, const Gap& b) { return a.bytes < b.bytes; });
+                             [&](const Gap& a, const Gap& b) { return weight(a) < weight(b); });
   }
 
   /// In the heaviest gap between separators, pins the value whose removal divides the gap best.
   bool pin_one() {
     const Gap gap = heaviest(separators());
-    if (share(gap.bytes) <= most_share_ || gap.end - gap.begin < short_span) return false;
+    if (share(weight(gap)) <= most_share_ || gap.second - gap.first < short_span) return false;
     std::map<int32_t, int32_t> counts;
-    for (int32_t p = gap.begin + 1; p < gap.end; ++p) {
+    for (int32_t p = gap.first + 1; p < gap.second; ++p) {
       for (const int32_t s : large_[p]) ++counts[s];
     }
     std::vector<std::pair<int32_t, int32_t>> most;  // count, storage
@@ -110,7 +107,7 @@ class CutChooser {
     std::optional<std::tuple<double, int32_t, int32_t>> best;
     for (size_t i = 0; i < std::min(most.size(), pins_tried) && -most[i].first >= 3; ++i) {
       const int32_t s = most[i].second;
-      const double score = static_cast<double>(gap.bytes - heaviest_without(gap, s)) /
+      const double score = static_cast<double>(weight(gap) - heaviest_without(gap, s)) /
                            static_cast<double>(graph_.bytes(s) + spans_.small_bytes + 1);
       const std::tuple candidate(score, -most[i].first, s);
       if (!best ||
@@ -124,11 +121,11 @@ class CutChooser {
 
   int64_t heaviest_without(const Gap& gap, int32_t storage) const {
     int64_t most = 0;
-    int32_t begin = gap.begin;
-    for (int32_t p = gap.begin + 1; p <= gap.end; ++p) {
+    int32_t begin = gap.first;
+    for (int32_t p = gap.first + 1; p <= gap.second; ++p) {
       const auto others = std::count_if(large_[p].begin(), large_[p].end(),
                                         [&](int32_t s) { return s != storage; });
-      if (p < gap.end && others > 1) continue;
+      if (p < gap.second && others > 1) continue;
       most = std::max(most, weight(begin, p));
       begin = p;
     }
@@ -187,23 +184,23 @@ class CutChooser {
     }
     const std::vector<Gap> all = gaps(trial);
     const auto heavy = std::count_if(
-        all.begin(), all.end(), [&](const Gap& gap) { return share(gap.bytes) >= least_share_; });
+        all.begin(), all.end(), [&](const Gap& gap) { return share(weight(gap)) >= least_share_; });
     if (static_cast<double>(heavy) < 0.9 * static_cast<double>(all.size())) return false;
     return chosen_.positions.empty() ||
-           static_cast<double>(heaviest(trial).bytes) <
-               0.999 * static_cast<double>(heaviest(chosen_.positions).bytes);
+           static_cast<double>(weight(heaviest(trial))) <
+               0.999 * static_cast<double>(weight(heaviest(chosen_.positions)));
   }
 
   void split_heavy(const std::vector<int32_t>& places) {
     for (int i = 0; i < most_splits; ++i) {
       const Gap gap = heaviest(chosen_.positions);
-      if (share(gap.bytes) < most_share_) return;
+      if (share(weight(gap)) < most_share_) return;
       std::optional<std::tuple<int64_t, int64_t, int32_t>> best;
       for (const int32_t p : places) {
-        if (p <= gap.begin || p >= gap.end || !divides(gap, p)) continue;
+        if (p <= gap.first || p >= gap.second || !divides(gap, p)) continue;
         const int32_t s = passing(p);
         const std::tuple candidate(s < 0 ? 0 : graph_.bytes(s),
-                                   std::abs(2 * weight(gap.begin, p) - gap.bytes), p);
+                                   std::abs(2 * weight(gap.first, p) - weight(gap)), p);
         if (!best || candidate < *best) best = candidate;
       }
       if (!best) return;
@@ -214,9 +211,9 @@ class CutChooser {
 
   bool divides(const Gap& gap, int32_t p) const {
     const int32_t s = passing(p);
-    const bool passes_on = s >= 0 && ((gap.begin > 0 && s == passing(gap.begin)) ||
-                                      (gap.end < graph_.size() && s == passing(gap.end)));
-    return !passes_on && 4 * std::min(weight(gap.begin, p), weight(p, gap.end)) >= gap.bytes;
+    const bool passes_on = s >= 0 && ((gap.first > 0 && s == passing(gap.first)) ||
+                                      (gap.second < graph_.size() && s == passing(gap.second)));
+    return !passes_on && 4 * std::min(weight(gap.first, p), weight(p, gap.second)) >= weight(gap);
   }
 
   /// Pins every storage that crosses a cut but is no region's output.

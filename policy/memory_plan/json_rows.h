@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -45,26 +44,6 @@ inline JsonValue memory_plan_value(const JsonNode& node, const std::string& sour
                                    const std::string& path = "",
                                    const std::string& advice = "Write the file again.") {
   return {node, "memory plan", source, path, advice};
-}
-
-inline int32_t read_int32(const JsonValue& value, int32_t least = 0) {
-  const int64_t number = value.integer();
-  if (number < least || number > std::numeric_limits<int32_t>::max())
-    value.fail("a number from " + std::to_string(least) + " on", value.shown());
-  return static_cast<int32_t>(number);
-}
-
-inline std::vector<int32_t> read_int32s(const JsonValue& value, int32_t least = 0) {
-  std::vector<int32_t> all;
-  for (const JsonValue& item : value.items()) all.push_back(read_int32(item, least));
-  return all;
-}
-
-/// Reads an array of exactly `size` values.
-inline std::vector<JsonValue> read_row(const JsonValue& value, size_t size) {
-  std::vector<JsonValue> row = value.items();
-  if (row.size() != size) value.fail("an array of " + std::to_string(size), value.shown());
-  return row;
 }
 
 /// The readers behind from_json().

@@ -35,12 +35,6 @@ ordered_json op_json(const MemoryPlanOp& op) {
   return row;
 }
 
-int64_t read_bytes(const JsonValue& value) {
-  const int64_t bytes = value.integer();
-  if (bytes < 0) value.fail("0 bytes or more", value.shown());
-  return bytes;
-}
-
 double read_share(const JsonValue& value) {
   const double share = value.number();
   if (!(share >= 0)) value.fail("0 or more", value.shown());
@@ -49,16 +43,16 @@ double read_share(const JsonValue& value) {
 
 MemoryPlanOp read_op(const JsonValue& value) {
   const bool is_moved = value.items().size() == 8;
-  const std::vector<JsonValue> row = detail::read_row(value, is_moved ? 8 : 7);
+  const std::vector<JsonValue> row = value.row(is_moved ? 8 : 7);
   MemoryPlanOp op;
   op.op = row[0].string();
   op.where = row[1].string();
   op.digest = detail::read_hex(row[2]);
   op.replay_us = read_share(row[3]);
-  op.runs = detail::read_int32(row[4]);
-  op.kept_bytes = read_bytes(row[5]);
-  op.made_bytes = read_bytes(row[6]);
-  if (is_moved) op.offloaded_bytes = read_bytes(row[7]);
+  op.runs = row[4].int32();
+  op.kept_bytes = row[5].bytes();
+  op.made_bytes = row[6].bytes();
+  if (is_moved) op.offloaded_bytes = row[7].bytes();
   return op;
 }
 
@@ -79,17 +73,17 @@ void check_ops(const JsonValue& ops, const MemoryPlan& plan, const StepProfile& 
 }
 
 void read_cuts(const JsonValue& value, StepCuts& cuts) {
-  cuts.positions = detail::read_int32s(value.at("positions"));
+  cuts.positions = value.at("positions").ints();
   for (const JsonValue& group : value.at("groups").items()) {
-    const std::vector<JsonValue> pair = detail::read_row(group, 2);
-    cuts.groups.emplace_back(detail::read_int32(pair[0]), detail::read_int32(pair[1]));
+    const std::vector<JsonValue> pair = group.row(2);
+    cuts.groups.emplace_back(pair[0].int32(), pair[1].int32());
   }
   for (const JsonValue& kept : value.at("keep").items()) {
     const bool is_moved = kept.items().size() == 3;
-    const std::vector<JsonValue> row = detail::read_row(kept, is_moved ? 3 : 2);
+    const std::vector<JsonValue> row = kept.row(is_moved ? 3 : 2);
     if (is_moved && row[2].string() != offload_word) row[2].fail("\"OFFLOAD\"", row[2].shown());
-    cuts.keep.push_back({detail::read_int32(row[0]), detail::read_int32(row[1]),
-                         is_moved ? Policy::kOffload : Policy::kSave});
+    cuts.keep.push_back(
+        {row[0].int32(), row[1].int32(), is_moved ? Policy::kOffload : Policy::kSave});
   }
 }
 
@@ -105,7 +99,7 @@ void read_offload(const JsonValue& value, MemoryPlan& plan) {
       value.fail("offload, offloaded and wait_us, or none of them", "no " + std::string(key));
   }
   plan.offload = detail::read_terms(value.at("offload"));
-  plan.offloaded_bytes = read_bytes(value.at("offloaded"));
+  plan.offloaded_bytes = value.at("offloaded").bytes();
   plan.predicted_wait_us = read_share(value.at("wait_us"));
 }
 
@@ -122,9 +116,9 @@ void check_plan_cuts(const JsonValue& value, const StepCuts& cuts, const StepPro
 
 void read_numbers(const JsonValue& value, MemoryPlan& plan) {
   plan.feasible = value.at("feasible").boolean();
-  plan.budget_bytes = read_bytes(value.at("budget"));
-  plan.predicted_peak_bytes = read_bytes(value.at("predicted_peak"));
-  plan.least_budget_bytes = read_bytes(value.at("least_budget"));
+  plan.budget_bytes = value.at("budget").bytes();
+  plan.predicted_peak_bytes = value.at("predicted_peak").bytes();
+  plan.least_budget_bytes = value.at("least_budget").bytes();
   plan.predicted_overhead = read_share(value.at("overhead"));
   plan.lower_bound = read_share(value.at("lower_bound"));
   plan.peak_at = value.at("peak_at").string();
@@ -135,8 +129,8 @@ void read_numbers(const JsonValue& value, MemoryPlan& plan) {
         .fail("whether the predicted peak is within the budget", value.at("feasible").shown());
   }
   for (const JsonValue& phase : value.at("phases").items()) {
-    const std::vector<JsonValue> pair = detail::read_row(phase, 2);
-    plan.phases.push_back({pair[0].string(), read_bytes(pair[1])});
+    const std::vector<JsonValue> pair = phase.row(2);
+    plan.phases.push_back({pair[0].string(), pair[1].bytes()});
   }
 }
 

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Finds the first fault of a step profile, or of its cuts.
+// Finds the first fault of a step profile, or of its cuts; digests of profiles, and the simulation
+// of cuts that have no fault.
 #include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <remat/planner/digest.h>
+
 #include "step_check.h"
+#include "step_graph.h"
+#include "step_simulator.h"
 
 namespace remat::detail {
 
@@ -287,3 +292,46 @@ void check_cuts(const StepCuts& cuts, const StepProfile& profile) {
 }
 
 }  // namespace remat::detail
+
+namespace remat {
+
+void StepProfile::validate(const std::string& source) const {
+  detail::raise_faults("memory plan", source, nullptr, [&] { detail::check_profile(*this); });
+}
+
+void StepCuts::validate(const StepProfile& profile, const std::string& source) const {
+  detail::raise_faults("memory plan", source, nullptr, [&] { detail::check_cuts(*this, profile); });
+}
+
+StepSimulation simulate_step(const StepProfile& profile, const StepCuts& cuts,
+                             const OffloadTerms& offload) {
+  profile.validate();
+  cuts.validate(profile);
+  const detail::StepGraph graph(profile);
+  std::vector<char> keep = detail::kept_flags(profile, cuts);
+  detail::StepSimulator simulator(graph, cuts.positions, cuts.groups, offload);
+  return simulator.run(keep, detail::MissingValues::kRefuse);
+}
+
+std::string StepProfile::caution() const {
+  if (device.empty()) return "";
+  std::string text = "times are of the thread that launches, not of " + device +
+                     ": peaks hold, predicted overheads do not";
+  if (!other_devices.empty())
+    text += "; bytes are memory of " + device + " alone, without that of " + other_devices;
+  return text;
+}
+
+std::string StepProfile::digest() const {
+  detail::Digest all;
+  for (const StepRecord& record : records)
+    all.add(static_cast<int64_t>(detail::record_digest(*this, record)));
+  for (const StepSlot& slot : slots) {
+    all.add(slot.value);
+    all.add(slot.record);
+    if (slot.is_dropped()) all.add(slot.node);
+  }
+  return all.hex();
+}
+
+}  // namespace remat

@@ -42,15 +42,14 @@ ordered_json node_json(const StepNode& node) {
 }
 
 StepValue read_value(const JsonValue& value) {
-  const std::vector<JsonValue> row = detail::read_row(value, 6);
-  return {detail::read_int32(row[0], -1), detail::read_int32(row[1]),     row[2].integer(),
-          detail::read_int32(row[3]),     detail::read_int32(row[4], -1), row[5].integer()};
+  const std::vector<JsonValue> row = value.row(6);
+  return {row[0].int32(-1), row[1].int32(),   row[2].integer(),
+          row[3].int32(),   row[4].int32(-1), row[5].integer()};
 }
 
 StepSlot read_slot(const JsonValue& value) {
-  const std::vector<JsonValue> row = detail::read_row(value, 3);
-  return {detail::read_int32(row[0], -1), detail::read_int32(row[1]),
-          detail::read_int32(row[2], StepSlot::kDropped)};
+  const std::vector<JsonValue> row = value.row(3);
+  return {row[0].int32(-1), row[1].int32(), row[2].int32(StepSlot::kDropped)};
 }
 
 StepRecord read_record(const JsonValue& value) {
@@ -69,11 +68,11 @@ StepRecord read_record(const JsonValue& value) {
   record.forward_bytes = value.at("forward_bytes").integer();
   if (value.has("copied_bytes")) record.copied_bytes = value.at("copied_bytes").integer();
   record.reads_data = value.at("reads_data").boolean();
-  record.reads = detail::read_int32s(value.at("reads"));
-  record.makes = detail::read_int32s(value.at("makes"));
+  record.reads = value.at("reads").ints();
+  record.makes = value.at("makes").ints();
   for (const JsonValue& write : value.at("writes").items()) {
-    const std::vector<JsonValue> pair = detail::read_row(write, 2);
-    record.writes.push_back({detail::read_int32(pair[0]), detail::read_int32(pair[1])});
+    const std::vector<JsonValue> pair = write.row(2);
+    record.writes.push_back({pair[0].int32(), pair[1].int32()});
   }
   return record;
 }
@@ -82,7 +81,7 @@ StepNode read_node(const JsonValue& value) {
   value.check_members({"name", "record", "us", "before_bytes", "inside_bytes", "after_bytes"}, {});
   StepNode node;
   node.name = value.at("name").string();
-  node.record = detail::read_int32(value.at("record"));
+  node.record = value.at("record").int32();
   node.us = value.at("us").number();
   node.before_bytes = value.at("before_bytes").integer();
   node.inside_bytes = value.at("inside_bytes").integer();

@@ -280,14 +280,28 @@ std::vector<std::string> JsonValue::strings() const {
   return all;
 }
 
-std::vector<int> JsonValue::ints() const {
-  std::vector<int> all;
-  for (const JsonValue& item : items()) {
-    const int64_t value = item.integer();
-    if (value < 0 || value > std::numeric_limits<int>::max())
-      item.fail("a number from 0 on", item.shown());
-    all.push_back(static_cast<int>(value));
-  }
+int32_t JsonValue::int32(int32_t least) const {
+  const int64_t value = integer();
+  if (value < least || value > std::numeric_limits<int32_t>::max())
+    fail("a number from " + std::to_string(least) + " on", shown());
+  return static_cast<int32_t>(value);
+}
+
+int64_t JsonValue::bytes() const {
+  const int64_t value = integer();
+  if (value < 0) fail("0 bytes or more", shown());
+  return value;
+}
+
+std::vector<int32_t> JsonValue::ints() const {
+  std::vector<int32_t> all;
+  for (const JsonValue& item : items()) all.push_back(item.int32());
+  return all;
+}
+
+std::vector<JsonValue> JsonValue::row(size_t size) const {
+  std::vector<JsonValue> all = items();
+  if (all.size() != size) fail("an array of " + std::to_string(size), shown());
   return all;
 }
 

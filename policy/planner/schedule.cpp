@@ -15,23 +15,16 @@ namespace remat::detail {
 
 namespace {
 
-PlanGroup group_of(size_t first, size_t next) {
-  return {static_cast<int>(first), static_cast<int>(next)};
-}
-
 /// Writes the events of nested parts. What remains to be done of a part is on an explicit stack, so
 /// depth costs heap, not stack.
 class EventWriter {
  public:
   EventWriter(const Schedule& schedule, size_t length)
-      : schedule_(schedule), groups_of_(length), region_at_(length, none) {
+      : schedule_(schedule), groups_of_(length), region_at_(length, 0) {
     for (size_t i = 0; i < schedule.regions.size(); ++i)
       region_at_.at(schedule.regions[i].first) = i;
-    for (const auto& [first, next] : schedule.groups) {
-      if (first < 0 || first >= next || static_cast<size_t>(next) >= length)
-        fail({first, next}, "expected first < next < number of regions");
+    for (const auto& [first, next] : schedule.groups)
       groups_of_[first].push_back(static_cast<size_t>(next));
-    }
     for (std::vector<size_t>& nexts : groups_of_) std::sort(nexts.begin(), nexts.end());
   }
 
@@ -47,31 +40,17 @@ class EventWriter {
         part(first, last);
       }
     }
-    for (size_t first = 0; first < groups_of_.size(); ++first) {
-      if (!groups_of_[first].empty())
-        fail(group_of(first, groups_of_[first].back()), "expected groups that nest");
-    }
     return std::move(events_);
   }
 
  private:
-  static constexpr size_t none = std::numeric_limits<size_t>::max();
-
   using Positions = std::pair<size_t, size_t>;  // first and last of a part
-
-  [[noreturn]] static void fail(const PlanGroup& group, const std::string& sentence) {
-    throw std::invalid_argument("group (" + std::to_string(group.first) + ", " +
-                                std::to_string(group.next) + "): " + sentence);
-  }
 
   void part(size_t first, size_t last) {
     std::vector<size_t>& nexts = groups_of_[first];
     if (!nexts.empty()) {
       const size_t next = nexts.back();
       nexts.pop_back();
-      if (next > last) fail(group_of(first, next), "expected it inside the group around it");
-      if (next - 1 == first && next == last + 1)
-        fail(group_of(first, next), "expected regions after it");
       for (size_t i = first; i < next; ++i)
         events_.push_back({ScheduleEvent::Kind::kForwardOnly, i, i == first});
       tasks_.emplace_back(Positions(first, next - 1));
@@ -80,11 +59,7 @@ class EventWriter {
       return;
     }
     const size_t index = region_at_[first];
-    const size_t after = index == none ? none : first + schedule_.regions[index].count;
-    if (index == none || after > last + 1) {
-      throw std::invalid_argument("region " + std::to_string(first) +
-                                  ": expected groups that begin and end with merged regions");
-    }
+    const size_t after = first + schedule_.regions[index].count;
     events_.push_back({ScheduleEvent::Kind::kForward, index});
     tasks_.emplace_back(ScheduleEvent{ScheduleEvent::Kind::kBackward, index});
     if (after <= last) tasks_.emplace_back(Positions(after, last));
@@ -147,7 +122,7 @@ Schedule extract_schedule(const SequenceSolver& solver, int64_t bytes) {
     }
     const Choice choice = best_choice(solver, part);
     if (choice.kind == Choice::Kind::kGroup) {
-      schedule.groups.push_back(group_of(part.first, choice.next));
+      schedule.groups.push_back({static_cast<int>(part.first), static_cast<int>(choice.next)});
       parts.push_back({part.first, choice.next - 1, part.bytes});
       parts.push_back({choice.next, part.last, part.bytes - model.input_bytes(choice.next)});
       continue;

@@ -88,8 +88,11 @@ class JsonValue {
   bool boolean() const;
   double number() const;
   int64_t integer() const;  ///< Accepts 3.0, too
+  int32_t int32(int32_t least = 0) const;
+  int64_t bytes() const;  ///< An integer that is not negative
   std::vector<std::string> strings() const;
-  std::vector<int> ints() const;
+  std::vector<int32_t> ints() const;
+  std::vector<JsonValue> row(size_t size) const;  ///< Items of an array of exactly `size` values
 
   [[noreturn]] void fail(const std::string& expected, const std::string& got) const;
   std::string shown() const;  ///< The value in words for an error: "12", "\"us\"", "an object"

@@ -37,8 +37,7 @@ struct ScheduleEvent {
   bool first = true;
 };
 
-/// The events of a schedule in order. @throws std::invalid_argument, text without a prefix, if
-/// groups cross, split a merged region or leave the chain.
+/// The events of a schedule in order. Groups must nest around whole regions.
 std::vector<ScheduleEvent> events_of(const Schedule& schedule, size_t length);
 
 /// The fastest schedule within `bytes` besides x_0, which must be enough for one. Among equally
