@@ -47,11 +47,6 @@ std::string take_prefix(const std::string& text, std::string_view prefix) {
 
 /// The pattern of an op, in each of its one or two possible readings.
 struct PolicyTable::OpPattern {
-  struct Form : NamedOp {
-    bool fits(const OpName& op) const {
-      return matches(name, op.name) && (!overload || matches(*overload, op.overload));
-    }
-  };
   enum class Tag : uint8_t { kNone, kPointwise, kView };
 
   OpPattern() = default;
@@ -61,17 +56,20 @@ struct PolicyTable::OpPattern {
     if (tag == Tag::kPointwise) return op.is_pointwise;
     if (tag == Tag::kView) return op.is_view;
     if (op.is_composite && is_glob) return false;
-    return std::any_of(forms.begin(), forms.end(), [&](const Form& form) { return form.fits(op); });
+    return std::any_of(forms.begin(), forms.end(), [&](const NamedOp& form) {
+      return matches(form.name, op.name) &&
+             (!form.overload || matches(*form.overload, op.overload));
+    });
   }
 
   void add(const std::string& space, const std::string& name, std::optional<std::string> overload) {
     if (overload == "default") overload = "";
-    forms.push_back({{space + "::" + name, std::move(overload)}});
+    forms.push_back({space + "::" + name, std::move(overload)});
   }
 
   Tag tag = Tag::kNone;
   bool is_glob = false;
-  std::vector<Form> forms;
+  std::vector<NamedOp> forms;
 };
 
 PolicyTable::OpPattern::OpPattern(const std::string& pattern) : is_glob(has_wildcard(pattern)) {
@@ -170,7 +168,7 @@ std::optional<size_t> PolicyTable::rule_for_op(const OpName& op) const {
 std::vector<PolicyTable::NamedOp> PolicyTable::ops_named_by(size_t i) const {
   const OpPattern& pattern = patterns_[i];
   if (pattern.is_glob) return {};
-  return {pattern.forms.begin(), pattern.forms.end()};
+  return pattern.forms;
 }
 
 std::string_view PolicyTable::op_of_call(std::string_view call) {

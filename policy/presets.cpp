@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <stdexcept>
 #include <string_view>
+#include <utility>
 
 namespace remat {
 namespace {
@@ -72,10 +73,7 @@ PolicyTable safe_defaults() {
 
 namespace {
 
-struct Preset {
-  std::string_view name;
-  PolicyTable (*make)();
-};
+using Preset = std::pair<std::string_view, PolicyTable (*)()>;  // name and maker
 
 constexpr std::array kPresets{
     Preset{"save_matmuls", save_matmuls},
@@ -88,7 +86,7 @@ constexpr std::array kPresets{
 
 PolicyTable preset(std::string_view name) {
   for (const Preset& preset : kPresets) {
-    if (preset.name == name) return preset.make();
+    if (preset.first == name) return preset.second();
   }
   const std::string text(name);
   throw std::invalid_argument(
@@ -102,7 +100,7 @@ PolicyTable preset(std::string_view name) {
 
 bool PolicyRule::is_of_preset() const {
   return std::any_of(kPresets.begin(), kPresets.end(),
-                     [&](const Preset& preset) { return preset.name == source; });
+                     [&](const Preset& preset) { return preset.first == source; });
 }
 
 }  // namespace remat

@@ -56,7 +56,7 @@ OffloadTerms terms_of(const AutoCheckpointOptions& options) {
   if (!options.offload) return {};
   OffloadTerms terms = options.offload->terms();
   try {
-    MemoryPlannerOptions{.costs = {}, .offload = terms}.validate();
+    MemoryPlannerOptions{.offload = terms}.validate();
   } catch (const std::invalid_argument& error) {
     TORCH_CHECK_VALUE(false, where_of(options.name), error.what());
   }

@@ -76,7 +76,7 @@ std::shared_ptr<StepVariant> PlanFile::load(const MemoryBudget& budget,
   const bool is_for_this = made_with("memory_budget") == budget.text() &&
                            without_speeds(file.plan.offload) == without_speeds(offload);
   if (!is_for_this) {
-    const MemoryPlanner planner(*file.plan.profile, {.costs = {}, .offload = offload});
+    const MemoryPlanner planner(*file.plan.profile, {.offload = offload});
     file.plan = planner.plan(budget.bytes(planner, std::stoll("0" + made_with("static_bytes"))));
     TORCH_CHECK_VALUE(file.plan.feasible, words_of_limit(name_, file.plan, budget.text()));
   }

@@ -131,7 +131,7 @@ bool StepVariant::is_over(const MemoryBudget& budget) const {
 
 StepDecision StepVariant::decide(const MemoryBudget& budget, int64_t other_bytes,
                                  const OffloadTerms& offload, const std::string& name) const {
-  const MemoryPlanner planner(measurement_->profile(), {.costs = {}, .offload = offload});
+  const MemoryPlanner planner(measurement_->profile(), {.offload = offload});
   int64_t bytes = budget.bytes(planner, static_bytes_);
   if (measurement_->has_varying_sizes()) {
     const int64_t least = std::min(bytes, planner.frontier().front().peak_bytes);

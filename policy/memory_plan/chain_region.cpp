@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Makes ops of records, and tensors of storages.
-#include "chain_region.h"
-
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
+
+#include "step_chain.h"
 
 namespace remat::detail {
 

@@ -19,16 +19,16 @@ constexpr double most_pinned = 0.4;  // share of all bytes
 constexpr size_t pins_tried = 12;
 constexpr int most_splits = 40;
 
-struct Gap {
-  int64_t bytes = 0;
-  int32_t begin = 0;
-  int32_t end = 0;
-};
+using Gap = std::pair<int32_t, int32_t>;  // a record, and the record after the last
 
 class CutChooser {
  public:
-  CutChooser(const StepGraph& graph, const ValueSpans& spans, const RegionShares& shares)
-      : graph_(graph), spans_(spans), shares_(shares), large_(spans.crossing) {
+  CutChooser(const StepGraph& graph, const ValueSpans& spans, double most_share, double least_share)
+      : graph_(graph),
+        spans_(spans),
+        most_share_(most_share),
+        least_share_(least_share),
+        large_(spans.crossing) {
     chosen_.pinned.assign(graph.profile.values.size(), 0);
     for (size_t s = 0; s < chosen_.pinned.size(); ++s) {
       const auto storage = static_cast<int32_t>(s);
@@ -52,6 +52,7 @@ class CutChooser {
   }
 
  private:
+  int64_t weight(const Gap& gap) const { return weight(gap.first, gap.second); }
   int64_t weight(int32_t begin, int32_t end) const {
     return spans_.made_before[end] - spans_.made_before[begin];
   }
@@ -81,7 +82,7 @@ class CutChooser {
     int32_t begin = 0;
     for (size_t i = 0; i <= cuts.size(); ++i) {
       const int32_t end = i < cuts.size() ? cuts[i] : graph_.size();
-      all.push_back({weight(begin, end), begin, end});
+      all.emplace_back(begin, end);
       begin = end;
     }
     return all;
@@ -89,15 +90,15 @@ class CutChooser {
   Gap heaviest(const std::vector<int32_t>& cuts) const {
     const std::vector<Gap> all = gaps(cuts);
     return *std::max_element(all.begin(), all.end(),
-                             [](const Gap& a, const Gap& b) { return a.bytes < b.bytes; });
+                             [&](const Gap& a, const Gap& b) { return weight(a) < weight(b); });
   }
 
   /// In the heaviest gap between separators, pins the value whose removal divides the gap best.
   bool pin_one() {
     const Gap gap = heaviest(separators());
-    if (share(gap.bytes) <= shares_.most || gap.end - gap.begin < short_span) return false;
+    if (share(weight(gap)) <= most_share_ || gap.second - gap.first < short_span) return false;
     std::map<int32_t, int32_t> counts;
-    for (int32_t p = gap.begin + 1; p < gap.end; ++p) {
+    for (int32_t p = gap.first + 1; p < gap.second; ++p) {
       for (const int32_t s : large_[p]) ++counts[s];
     }
     std::vector<std::pair<int32_t, int32_t>> most;  // count, storage
@@ -106,7 +107,7 @@ class CutChooser {
     std::optional<std::tuple<double, int32_t, int32_t>> best;
     for (size_t i = 0; i < std::min(most.size(), pins_tried) && -most[i].first >= 3; ++i) {
       const int32_t s = most[i].second;
-      const double score = static_cast<double>(gap.bytes - heaviest_without(gap, s)) /
+      const double score = static_cast<double>(weight(gap) - heaviest_without(gap, s)) /
                            static_cast<double>(graph_.bytes(s) + spans_.small_bytes + 1);
       const std::tuple candidate(score, -most[i].first, s);
       if (!best ||
@@ -120,11 +121,11 @@ class CutChooser {
 
   int64_t heaviest_without(const Gap& gap, int32_t storage) const {
     int64_t most = 0;
-    int32_t begin = gap.begin;
-    for (int32_t p = gap.begin + 1; p <= gap.end; ++p) {
+    int32_t begin = gap.first;
+    for (int32_t p = gap.first + 1; p <= gap.second; ++p) {
       const auto others = std::count_if(large_[p].begin(), large_[p].end(),
                                         [&](int32_t s) { return s != storage; });
-      if (p < gap.end && others > 1) continue;
+      if (p < gap.second && others > 1) continue;
       most = std::max(most, weight(begin, p));
       begin = p;
     }
@@ -183,23 +184,23 @@ class CutChooser {
     }
     const std::vector<Gap> all = gaps(trial);
     const auto heavy = std::count_if(
-        all.begin(), all.end(), [&](const Gap& gap) { return share(gap.bytes) >= shares_.least; });
+        all.begin(), all.end(), [&](const Gap& gap) { return share(weight(gap)) >= least_share_; });
     if (static_cast<double>(heavy) < 0.9 * static_cast<double>(all.size())) return false;
     return chosen_.positions.empty() ||
-           static_cast<double>(heaviest(trial).bytes) <
-               0.999 * static_cast<double>(heaviest(chosen_.positions).bytes);
+           static_cast<double>(weight(heaviest(trial))) <
+               0.999 * static_cast<double>(weight(heaviest(chosen_.positions)));
   }
 
   void split_heavy(const std::vector<int32_t>& places) {
     for (int i = 0; i < most_splits; ++i) {
       const Gap gap = heaviest(chosen_.positions);
-      if (share(gap.bytes) < shares_.most) return;
+      if (share(weight(gap)) < most_share_) return;
       std::optional<std::tuple<int64_t, int64_t, int32_t>> best;
       for (const int32_t p : places) {
-        if (p <= gap.begin || p >= gap.end || !divides(gap, p)) continue;
+        if (p <= gap.first || p >= gap.second || !divides(gap, p)) continue;
         const int32_t s = passing(p);
         const std::tuple candidate(s < 0 ? 0 : graph_.bytes(s),
-                                   std::abs(2 * weight(gap.begin, p) - gap.bytes), p);
+                                   std::abs(2 * weight(gap.first, p) - weight(gap)), p);
         if (!best || candidate < *best) best = candidate;
       }
       if (!best) return;
@@ -210,9 +211,9 @@ class CutChooser {
 
   bool divides(const Gap& gap, int32_t p) const {
     const int32_t s = passing(p);
-    const bool passes_on = s >= 0 && ((gap.begin > 0 && s == passing(gap.begin)) ||
-                                      (gap.end < graph_.size() && s == passing(gap.end)));
-    return !passes_on && 4 * std::min(weight(gap.begin, p), weight(p, gap.end)) >= gap.bytes;
+    const bool passes_on = s >= 0 && ((gap.first > 0 && s == passing(gap.first)) ||
+                                      (gap.second < graph_.size() && s == passing(gap.second)));
+    return !passes_on && 4 * std::min(weight(gap.first, p), weight(p, gap.second)) >= weight(gap);
   }
 
   /// Pins every storage that crosses a cut but is no region's output.
@@ -237,7 +238,8 @@ class CutChooser {
 
   const StepGraph& graph_;
   const ValueSpans& spans_;
-  const RegionShares& shares_;
+  double most_share_;
+  double least_share_;
   std::vector<std::vector<int32_t>> large_;  // per position: unpinned large storages that pass
   int64_t pinned_bytes_ = 0;
   StepRegions chosen_;
@@ -245,9 +247,60 @@ class CutChooser {
 
 }  // namespace
 
-StepRegions choose_regions(const StepGraph& graph, const ValueSpans& spans,
-                           const RegionShares& shares) {
-  return CutChooser(graph, spans, shares).run();
+StepRegions choose_regions(const StepGraph& graph, const ValueSpans& spans, double most_share,
+                           double least_share) {
+  return CutChooser(graph, spans, most_share, least_share).run();
+}
+
+ValueSpans::ValueSpans(const StepGraph& graph)
+    : first(graph.profile.values.size(), -1),
+      last_use(graph.profile.values.size(), -1),
+      last_write(graph.profile.values.size(), -1),
+      saved(graph.profile.values.size(), 0),
+      crossing(graph.profile.records.size() + 1),
+      made_before(graph.profile.records.size() + 1, 0) {
+  const std::vector<StepValue>& values = graph.profile.values;
+  for (size_t v = 0; v < values.size(); ++v) {
+    const int32_t storage = values[v].storage;
+    if (values[storage].maker < 0 || values[storage].bytes == 0) continue;
+    const int32_t made = values[v].maker;
+    const int32_t last = graph.uses[v].empty() ? made : std::max(made, graph.uses[v].back());
+    first[storage] = values[storage].maker;
+    last_use[storage] = std::max(last_use[storage], last);
+    if (static_cast<size_t>(storage) != v)
+      last_write[storage] = std::max(last_write[storage], made);
+    for (int32_t p = made + 1; p <= last; ++p) {
+      if (crossing[p].empty() || crossing[p].back() != storage) crossing[p].push_back(storage);
+    }
+  }
+  for (std::vector<int32_t>& storages : crossing) {
+    std::sort(storages.begin(), storages.end());
+    storages.erase(std::unique(storages.begin(), storages.end()), storages.end());
+  }
+  for (const StepSlot& slot : graph.profile.slots) {
+    if (slot.value >= 0 && !slot.is_dropped()) saved[values[slot.value].storage] = 1;
+  }
+  for (size_t v = 0; v < values.size(); ++v) {
+    if (is_inner(static_cast<int32_t>(v))) made_before[first[v] + 1] += values[v].bytes;
+  }
+  for (size_t j = 1; j < made_before.size(); ++j) made_before[j] += made_before[j - 1];
+  small_bytes = find_small_bytes(graph);
+}
+
+/// All small values together are at most a hundredth of the total: in deep models every value is a
+/// small share.
+int64_t ValueSpans::find_small_bytes(const StepGraph& graph) const {
+  std::vector<int64_t> sizes;
+  for (size_t v = 0; v < last_use.size(); ++v) {
+    if (is_inner(static_cast<int32_t>(v))) sizes.push_back(graph.bytes(static_cast<int32_t>(v)));
+  }
+  std::sort(sizes.begin(), sizes.end());
+  int64_t sum = 0;
+  for (const int64_t bytes : sizes) {
+    sum += bytes;
+    if (sum > total_bytes() / 100 || bytes > total_bytes() * 15 / 10000) return bytes;
+  }
+  return 0;
 }
 
 }  // namespace remat::detail

@@ -1,19 +1,36 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The choice of cut positions: a chain of regions between which one large value passes.
+// The choice of cut positions: a chain of regions between which one large value passes. The records
+// between which each storage of a step is needed decide it.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "value_spans.h"
+#include "step_graph.h"
 
 namespace remat::detail {
 
-/// Shares of all the bytes that the step makes.
-struct RegionShares {
-  double most = 0.12;   ///< Heavier regions are cut further if possible
-  double least = 0.03;  ///< Recurring cuts make no lighter regions
+/// The storages that the step makes, alive as in eager code that keeps all that backward needs.
+struct ValueSpans {
+  explicit ValueSpans(const StepGraph& graph);
+
+  bool is_inner(int32_t storage) const { return last_use[storage] >= 0; }
+  int32_t length(int32_t storage) const { return last_use[storage] - first[storage]; }
+
+  std::vector<int32_t> first;       ///< Per storage, by its first value: the record that makes it
+  std::vector<int32_t> last_use;    ///< Per storage: the last record that needs it; -1: not inner
+  std::vector<int32_t> last_write;  ///< Per storage: the last record that writes it, or -1
+  std::vector<char> saved;          ///< Per storage: true if backward needs it
+  /// Per position: storages that earlier records make and later ones need.
+  std::vector<std::vector<int32_t>> crossing;
+  /// Per record: bytes that earlier records make. The last entry is the total.
+  std::vector<int64_t> made_before;
+  int64_t total_bytes() const { return made_before.back(); }
+  int64_t small_bytes = 0;  ///< Values below this size count as small: statistics, scalars
+
+ private:
+  int64_t find_small_bytes(const StepGraph& graph) const;
 };
 
 struct StepRegions {
@@ -22,7 +39,9 @@ struct StepRegions {
   std::vector<char> pinned;      ///< Per storage: true if always kept
 };
 
+/// Shares are of all the bytes that the step makes. Regions heavier than `most_share` are cut
+/// further if possible; recurring cuts make no regions lighter than `least_share`.
 StepRegions choose_regions(const StepGraph& graph, const ValueSpans& spans,
-                           const RegionShares& shares);
+                           double most_share = 0.12, double least_share = 0.03);
 
 }  // namespace remat::detail

@@ -9,7 +9,6 @@
 #include "cut_choice.h"
 #include "step_graph.h"
 #include "step_simulator.h"
-#include "value_spans.h"
 
 namespace remat {
 namespace {
@@ -52,7 +51,7 @@ std::vector<int32_t> measuring_cuts(const StepProfile& profile) {
   profile.validate();
   const StepGraph graph(profile);
   const ValueSpans spans(graph);
-  const Positions all = detail::choose_regions(graph, spans, {}).positions;
+  const Positions all = detail::choose_regions(graph, spans).positions;
   Positions best = all;
   for (size_t stride = 2; stride <= all.size(); ++stride) {
     Positions some = thinned(all, stride);
@@ -65,7 +64,7 @@ int64_t peak_of_cuts(const StepProfile& profile, const std::vector<int32_t>& pos
   profile.validate();
   const StepGraph graph(profile);
   const OffloadTerms no_offload;
-  detail::StepSimulator simulator(graph, positions, {}, {}, no_offload);
+  detail::StepSimulator simulator(graph, positions, {}, no_offload);
   std::vector<char> keep(profile.values.size(), 0);
   return simulator.run(keep, detail::MissingValues::kKeep).peak_bytes;
 }

@@ -20,32 +20,25 @@ bool is_at(const MemoryPlanOp& op, std::string_view where) {
          op.where[where.size()] == '.';
 }
 
-/// Sums over neighbouring ops of one place.
-struct PlaceSum {
-  std::string where;
-  size_t ops = 0;
+/// A line with sums over neighbouring ops of one place.
+std::string line_of(const std::vector<const MemoryPlanOp*>& ops) {
+  MemoryPlanOp sum;
   size_t rerun = 0;
-  int64_t kept_bytes = 0;
-  int64_t offloaded_bytes = 0;
-  int64_t made_bytes = 0;
-  double rerun_us = 0;
-
-  void add(const MemoryPlanOp& op) {
-    ++ops;
-    rerun += op.runs > 0 ? 1 : 0;
-    kept_bytes += op.kept_bytes;
-    offloaded_bytes += op.offloaded_bytes;
-    made_bytes += op.made_bytes;
-    rerun_us += op.replay_us * op.runs;
+  for (const MemoryPlanOp* op : ops) {
+    rerun += op->runs > 0 ? 1 : 0;
+    sum.kept_bytes += op->kept_bytes;
+    sum.offloaded_bytes += op->offloaded_bytes;
+    sum.made_bytes += op->made_bytes;
+    sum.replay_us += op->replay_us * op->runs;
   }
-  std::string line() const {
-    return (where.empty() ? "(no name)" : where) + ": keeps " + detail::bytes_text(kept_bytes) +
-           (offloaded_bytes > 0 ? " and offloads " + detail::bytes_text(offloaded_bytes) : "") +
-           " of " + detail::bytes_text(made_bytes) + ", " + std::to_string(rerun) + " of " +
-           std::to_string(ops) + " ops run again, " + std::to_string(std::llround(rerun_us)) +
-           " us\n";
-  }
-};
+  const std::string& where = ops.front()->where;
+  return (where.empty() ? "(no name)" : where) + ": keeps " + detail::bytes_text(sum.kept_bytes) +
+         (sum.offloaded_bytes > 0 ? " and offloads " + detail::bytes_text(sum.offloaded_bytes)
+                                  : "") +
+         " of " + detail::bytes_text(sum.made_bytes) + ", " + std::to_string(rerun) + " of " +
+         std::to_string(ops.size()) + " ops run again, " +
+         std::to_string(std::llround(sum.replay_us)) + " us\n";
+}
 
 }  // namespace
 
@@ -86,17 +79,16 @@ std::string MemoryPlan::table() const {
 
 std::string MemoryPlan::explain(std::string_view where) const {
   std::string text;
-  PlaceSum sum;
+  std::vector<const MemoryPlanOp*> same;
   for (const MemoryPlanOp& op : ops) {
     if (!is_at(op, where)) continue;
-    if (sum.ops > 0 && sum.where != op.where) {
-      text += sum.line();
-      sum = {};
+    if (!same.empty() && same.front()->where != op.where) {
+      text += line_of(same);
+      same.clear();
     }
-    sum.where = op.where;
-    sum.add(op);
+    same.push_back(&op);
   }
-  if (sum.ops > 0) return text + sum.line();
+  if (!same.empty()) return text + line_of(same);
   throw std::invalid_argument(
       "[memory plan] explain: expected a module, named call or op of the "
       "step, got '" +

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// JSON of memory plans. A plan names every op that it was made for.
+// JSON of memory plans and of their files. A plan names every op that it was made for.
 #include <remat/memory_plan/memory_plan.h>
+#include <remat/memory_plan/memory_plan_file.h>
 
 #include <algorithm>
 #include <stdexcept>
 
 #include "json_rows.h"
 #include "offload_terms.h"
-#include "step_digest.h"
-#include "step_fault.h"
+#include "step_check.h"
+#include "step_graph.h"
 
 namespace remat {
 
@@ -19,6 +20,8 @@ using detail::JsonValue;
 using nlohmann::ordered_json;
 
 constexpr const char* offload_word = "OFFLOAD";
+constexpr const char* format_key = "remat_memory_plan";
+constexpr int format_version = 1;
 
 std::string named(const std::string& op, const std::string& where) {
   return where.empty() ? op : op + " (" + where + ")";
@@ -32,12 +35,6 @@ ordered_json op_json(const MemoryPlanOp& op) {
   return row;
 }
 
-int64_t read_bytes(const JsonValue& value) {
-  const int64_t bytes = value.integer();
-  if (bytes < 0) value.fail("0 bytes or more", value.shown());
-  return bytes;
-}
-
 double read_share(const JsonValue& value) {
   const double share = value.number();
   if (!(share >= 0)) value.fail("0 or more", value.shown());
@@ -46,16 +43,16 @@ double read_share(const JsonValue& value) {
 
 MemoryPlanOp read_op(const JsonValue& value) {
   const bool is_moved = value.items().size() == 8;
-  const std::vector<JsonValue> row = detail::read_row(value, is_moved ? 8 : 7);
+  const std::vector<JsonValue> row = value.row(is_moved ? 8 : 7);
   MemoryPlanOp op;
   op.op = row[0].string();
   op.where = row[1].string();
   op.digest = detail::read_hex(row[2]);
   op.replay_us = read_share(row[3]);
-  op.runs = detail::read_int32(row[4]);
-  op.kept_bytes = read_bytes(row[5]);
-  op.made_bytes = read_bytes(row[6]);
-  if (is_moved) op.offloaded_bytes = read_bytes(row[7]);
+  op.runs = row[4].int32();
+  op.kept_bytes = row[5].bytes();
+  op.made_bytes = row[6].bytes();
+  if (is_moved) op.offloaded_bytes = row[7].bytes();
   return op;
 }
 
@@ -76,17 +73,17 @@ void check_ops(const JsonValue& ops, const MemoryPlan& plan, const StepProfile& 
 }
 
 void read_cuts(const JsonValue& value, StepCuts& cuts) {
-  cuts.positions = detail::read_int32s(value.at("positions"));
+  cuts.positions = value.at("positions").ints();
   for (const JsonValue& group : value.at("groups").items()) {
-    const std::vector<JsonValue> pair = detail::read_row(group, 2);
-    cuts.groups.emplace_back(detail::read_int32(pair[0]), detail::read_int32(pair[1]));
+    const std::vector<JsonValue> pair = group.row(2);
+    cuts.groups.emplace_back(pair[0].int32(), pair[1].int32());
   }
   for (const JsonValue& kept : value.at("keep").items()) {
     const bool is_moved = kept.items().size() == 3;
-    const std::vector<JsonValue> row = detail::read_row(kept, is_moved ? 3 : 2);
+    const std::vector<JsonValue> row = kept.row(is_moved ? 3 : 2);
     if (is_moved && row[2].string() != offload_word) row[2].fail("\"OFFLOAD\"", row[2].shown());
-    cuts.keep.push_back({detail::read_int32(row[0]), detail::read_int32(row[1]),
-                         is_moved ? Policy::kOffload : Policy::kSave});
+    cuts.keep.push_back(
+        {row[0].int32(), row[1].int32(), is_moved ? Policy::kOffload : Policy::kSave});
   }
 }
 
@@ -102,17 +99,14 @@ void read_offload(const JsonValue& value, MemoryPlan& plan) {
       value.fail("offload, offloaded and wait_us, or none of them", "no " + std::string(key));
   }
   plan.offload = detail::read_terms(value.at("offload"));
-  plan.offloaded_bytes = read_bytes(value.at("offloaded"));
+  plan.offloaded_bytes = value.at("offloaded").bytes();
   plan.predicted_wait_us = read_share(value.at("wait_us"));
 }
 
 /// Cuts that keep too little count as damaged, too.
-void check_cuts(const detail::JsonNode& root, const JsonValue& value, const StepCuts& cuts,
-                const StepProfile& profile, const std::string& source) {
-  if (const auto fault = detail::find_fault(cuts, profile)) {
-    const int line = detail::node_at(root, fault->path).line;
-    detail::raise_fault(*fault, source + ":" + std::to_string(line));
-  }
+void check_plan_cuts(const JsonValue& value, const StepCuts& cuts, const StepProfile& profile) {
+  detail::raise_faults("memory plan", value.source(), &value.node(),
+                       [&] { detail::check_cuts(cuts, profile); });
   try {
     simulate_step(profile, cuts);
   } catch (const std::logic_error& error) {
@@ -122,9 +116,9 @@ void check_cuts(const detail::JsonNode& root, const JsonValue& value, const Step
 
 void read_numbers(const JsonValue& value, MemoryPlan& plan) {
   plan.feasible = value.at("feasible").boolean();
-  plan.budget_bytes = read_bytes(value.at("budget"));
-  plan.predicted_peak_bytes = read_bytes(value.at("predicted_peak"));
-  plan.least_budget_bytes = read_bytes(value.at("least_budget"));
+  plan.budget_bytes = value.at("budget").bytes();
+  plan.predicted_peak_bytes = value.at("predicted_peak").bytes();
+  plan.least_budget_bytes = value.at("least_budget").bytes();
   plan.predicted_overhead = read_share(value.at("overhead"));
   plan.lower_bound = read_share(value.at("lower_bound"));
   plan.peak_at = value.at("peak_at").string();
@@ -135,8 +129,8 @@ void read_numbers(const JsonValue& value, MemoryPlan& plan) {
         .fail("whether the predicted peak is within the budget", value.at("feasible").shown());
   }
   for (const JsonValue& phase : value.at("phases").items()) {
-    const std::vector<JsonValue> pair = detail::read_row(phase, 2);
-    plan.phases.push_back({pair[0].string(), read_bytes(pair[1])});
+    const std::vector<JsonValue> pair = phase.row(2);
+    plan.phases.push_back({pair[0].string(), pair[1].bytes()});
   }
 }
 
@@ -178,15 +172,13 @@ std::string MemoryPlan::to_json() const {
 MemoryPlan MemoryPlan::from_json(std::string_view text, const StepProfile& profile,
                                  const std::string& source) {
   profile.validate();
-  return detail::read_memory_plan(detail::parse_json(text, "memory plan", source),
-                                  detail::memory_plan_place(source), profile);
+  return detail::read_memory_plan(detail::parse_json(text, "memory plan", source), source, "",
+                                  profile);
 }
 
-MemoryPlan detail::read_memory_plan(const JsonNode& root, JsonPlace place,
-                                    const StepProfile& profile) {
-  const std::string source = place.source;
-  place.advice = "Plan for this step.";
-  const JsonValue value(root, std::move(place));
+MemoryPlan detail::read_memory_plan(const JsonNode& root, const std::string& source,
+                                    const std::string& path, const StepProfile& profile) {
+  const JsonValue value = memory_plan_value(root, source, path, "Plan for this step.");
   value.check_members(
       {"profile_digest", "feasible", "budget", "predicted_peak", "least_budget", "overhead",
        "lower_bound", "peak_at", "limit", "positions", "groups", "keep", "phases", "ops"},
@@ -201,10 +193,40 @@ MemoryPlan detail::read_memory_plan(const JsonNode& root, JsonPlace place,
   if (plan.profile_digest != digest)
     value.at("profile_digest").fail(digest + ", the step's", plan.profile_digest);
   read_cuts(value, plan.cuts);
-  check_cuts(root, value, plan.cuts, profile, source);
+  check_plan_cuts(value, plan.cuts, profile);
   plan.profile = std::make_shared<const StepProfile>(profile);
   plan.frontier = {{plan.predicted_peak_bytes, plan.predicted_overhead}};
   return plan;
+}
+
+std::string MemoryPlanFile::to_json() const {
+  std::string text = "{\"" + std::string(format_key) + "\": " + std::to_string(format_version);
+  text += ",\n\"made_with\": " + nlohmann::json(made_with).dump();
+  text += ",\n\"profile\": " + plan.profile->to_json();
+  text += ",\n\"plan\": " + plan.to_json() + "}\n";
+  return text;
+}
+
+MemoryPlanFile MemoryPlanFile::from_json(std::string_view text, const std::string& source) {
+  const detail::JsonNode root = detail::parse_json(text, "memory plan", source);
+  const JsonValue value = detail::memory_plan_value(root, source);
+  value.check_members({format_key, "made_with", "profile", "plan"}, {});
+  if (value.at(format_key).integer() != format_version)
+    value.at(format_key).fail(std::to_string(format_version), value.at(format_key).shown());
+  MemoryPlanFile file;
+  for (const auto& [key, member] : value.at("made_with").members())
+    file.made_with[key] = member.string();
+  const StepProfile profile = detail::read_step_profile(value.at("profile"));
+  file.plan = detail::read_memory_plan(value.at("plan").node(), source, "plan", profile);
+  return file;
+}
+
+void MemoryPlanFile::save(const std::string& path) const {
+  detail::write_text_file(path, to_json());
+}
+
+MemoryPlanFile MemoryPlanFile::load(const std::string& path) {
+  return from_json(detail::read_text_file(path), path);
 }
 
 }  // namespace remat

@@ -12,13 +12,14 @@
 #include <remat/planner/budget_text.h>
 
 #include "offload_terms.h"
-#include "plan_report.h"
 #include "plan_search.h"
 #include "step_bound.h"
 
 namespace remat {
 
 namespace {
+
+using detail::StepGraph;
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -61,14 +62,97 @@ double step_us_of(const StepProfile& profile) {
   return us;
 }
 
-MemoryPlan describe(const detail::StepGraph& graph, const StepCuts& cuts,
-                    const MemoryPlannerOptions& options) {
+constexpr const char* after_forward = "after the forward";
+
+std::string op_text(const StepRecord& record) {
+  return record.where.empty() ? record.op : record.op + ", " + record.where;
+}
+
+std::string segments_text(int32_t first, int32_t end) {
+  return end - first == 1 ? "segment " + std::to_string(first)
+                          : "segments " + std::to_string(first) + " to " + std::to_string(end - 1);
+}
+
+std::string unit_text(const StepCuts& cuts, int32_t unit) {
+  const auto segments = static_cast<int32_t>(cuts.positions.size()) + 1;
+  if (unit < segments) return segments_text(unit, unit + 1);
+  const auto& [first, end] = cuts.groups[unit - segments];
+  return segments_text(first, end);
+}
+
+std::string moment_text(const StepProfile& profile, const StepCuts& cuts,
+                        const StepMoment& moment) {
+  if (moment.record < 0) return "the forward";
+  if (moment.record == static_cast<int32_t>(profile.records.size())) return after_forward;
+  const std::string op = op_text(profile.records[moment.record]);
+  if (moment.phase == StepPhase::kForward) return "forward, " + op;
+  if (moment.phase == StepPhase::kReplay)
+    return "replay of " + unit_text(cuts, moment.unit) + ", " + op;
+  return "backward, " + profile.nodes[moment.node].name + " of " + op;
+}
+
+std::string limit_text(const StepSimulation& simulation, const std::string& peak_at) {
+  const bool in_forward = simulation.peak.phase == StepPhase::kForward;
+  return (peak_at == after_forward ? "" : "at ") + peak_at + ": " +
+         std::to_string(simulation.peak_fixed_bytes) + " of " +
+         std::to_string(simulation.peak_bytes) +
+         (in_forward ? " bytes are there even if nothing is kept"
+                     : " bytes are gradients and workspace");
+}
+
+std::vector<KeptResult> kept_results(const StepGraph& graph,
+                                     const detail::CutCandidate& candidate) {
+  std::vector<KeptResult> kept;
+  for (const int32_t v : candidate.kept) {
+    const std::vector<int32_t>& results = graph.results[graph.maker(v)];
+    const auto at = std::find(results.begin(), results.end(), v) - results.begin();
+    const bool moves = std::binary_search(candidate.moved.begin(), candidate.moved.end(), v);
+    kept.push_back(
+        {graph.maker(v), static_cast<int32_t>(at), moves ? Policy::kOffload : Policy::kSave});
+  }
+  std::sort(kept.begin(), kept.end(), [](const KeptResult& a, const KeptResult& b) {
+    return std::pair(a.record, a.result) < std::pair(b.record, b.result);
+  });
+  return kept;
+}
+
+/// The plan with these cuts, without budget, overhead, bounds and digest; `limit` is filled as for
+/// an infeasible plan.
+MemoryPlan describe(const StepGraph& graph, const StepCuts& cuts, const OffloadTerms& offload) {
   std::vector<char> keep = detail::kept_flags(graph.profile, cuts);
-  detail::StepSimulator simulator(graph, cuts.positions, cuts.groups, options.costs,
-                                  options.offload);
-  simulator.run(keep, detail::MissingValues::kRefuse);
-  MemoryPlan plan = detail::describe(graph, simulator, cuts);
-  plan.offload = options.offload;
+  detail::StepSimulator simulator(graph, cuts.positions, cuts.groups, offload);
+  const StepSimulation& simulation = simulator.run(keep, detail::MissingValues::kRefuse);
+  MemoryPlan plan;
+  plan.offload = offload;
+  plan.predicted_peak_bytes = simulation.peak_bytes;
+  plan.offloaded_bytes = simulation.offloaded_bytes;
+  plan.predicted_wait_us = simulation.waited_us;
+  const double step_us = step_us_of(graph.profile);
+  plan.predicted_overhead =
+      step_us == 0 ? 0 : (simulation.rerun_us + simulation.waited_us) / step_us;
+  plan.cuts = cuts;
+  plan.peak_at = moment_text(graph.profile, plan.cuts, simulation.peak);
+  plan.limit = limit_text(simulation, plan.peak_at);
+  plan.phases.push_back({"forward", simulation.forward_peak_bytes});
+  const int64_t after = graph.profile.end_bytes + simulation.kept_bytes + graph.profile.gap_bytes;
+  if (after > simulation.forward_peak_bytes) plan.phases.push_back({after_forward, after});
+  for (const TopUnit& top : simulation.top_units) {
+    plan.phases.push_back({segments_text(top.first_segment, top.end_segment), top.peak_bytes});
+  }
+  for (int32_t j = 0; j < graph.size(); ++j) {
+    const StepRecord& record = graph.profile.records[j];
+    MemoryPlanOp op{record.op, record.where, detail::record_digest(graph.profile, record),
+                    record.replay_us, simulation.runs[j]};
+    for (const int32_t v : graph.results[j]) op.made_bytes += graph.bytes(v);
+    plan.ops.push_back(std::move(op));
+  }
+  const detail::StepUnits units(graph, plan.cuts.positions, plan.cuts.groups);
+  for (const KeptResult& kept : plan.cuts.keep) {
+    const int32_t value = graph.results[kept.record][kept.result];
+    if (units.home(value) != detail::StepUnits::root) continue;
+    MemoryPlanOp& op = plan.ops[kept.record];
+    (simulator.leaves(value) ? op.offloaded_bytes : op.kept_bytes) += graph.bytes(value);
+  }
   return plan;
 }
 
@@ -80,16 +164,15 @@ struct MemoryPlanner::State {
         profile(with_pooled_times(original)),
         graph(profile),
         options(validated(given_options)),
-        bound(graph, options.costs),
+        bound(detail::bound_of(graph)),
         digest(original.digest()) {
     step_us = step_us_of(profile);
-    detail::PlanSearch search(graph, options.costs, options.offload,
-                              {options.grid, options.evaluations});
+    detail::PlanSearch search(graph, options);
     search.run();
     evaluations = search.evaluations();
-    for (const auto& [peak, candidate] : search.pool().all()) {
-      cuts.push_back({search.positions(candidate.cuts), search.groups(candidate.cuts),
-                      detail::kept_results(graph, candidate)});
+    for (const auto& [peak, candidate] : search.found()) {
+      cuts.push_back(
+          {candidate.places->first, candidate.places->second, kept_results(graph, candidate)});
       frontier.push_back({peak, step_us == 0 ? 0 : candidate.more_us / step_us});
     }
   }
@@ -105,14 +188,15 @@ struct MemoryPlanner::State {
   /// Rounded down, so that no plan appears to beat it.
   double lower_bound(int64_t budget_bytes) const {
     if (step_us == 0 || !options.offload.places.empty()) return 0;
-    return std::max(0.0, bound.rerun_us(budget_bytes) / step_us * (1 - 1e-9) - 1e-12);
+    return std::max(0.0,
+                    detail::least_rerun_us(bound, budget_bytes) / step_us * (1 - 1e-9) - 1e-12);
   }
 
   StepProfile original;
   StepProfile profile;  // with pooled times
-  detail::StepGraph graph;
+  StepGraph graph;
   MemoryPlannerOptions options;
-  detail::StepBound bound;
+  std::vector<detail::BoundLine> bound;
   std::string digest;
   double step_us = 0;
   std::vector<MemoryFrontierPoint> frontier;
@@ -152,12 +236,10 @@ MemoryPlan MemoryPlanner::plan(int64_t budget_bytes) const {
                                 ". Give the bytes that a step may take.");
   }
   const size_t point = state_->point(budget_bytes);
-  const StepCuts& cuts = state_->cuts[point];
-  MemoryPlan plan = describe(state_->graph, cuts, state_->options);
+  MemoryPlan plan = describe(state_->graph, state_->cuts[point], state_->options.offload);
   plan.budget_bytes = budget_bytes;
   plan.feasible = plan.predicted_peak_bytes <= budget_bytes;
   if (plan.feasible) plan.limit.clear();
-  plan.predicted_overhead = state_->frontier[point].overhead;
   plan.lower_bound = state_->lower_bound(std::max(budget_bytes, plan.predicted_peak_bytes));
   plan.least_budget_bytes = state_->frontier.front().peak_bytes;
   plan.profile_digest = state_->digest;
@@ -175,16 +257,12 @@ MemoryPlan plan_of_cuts(const StepProfile& profile, const StepCuts& cuts, int64_
   const StepProfile pooled = with_pooled_times(validated(profile));
   cuts.validate(profile);
   detail::check_terms(offload);
-  const StepSimulation simulation = simulate_step(pooled, cuts, {}, offload);
-  const detail::StepGraph graph(pooled);
-  MemoryPlan plan = describe(graph, cuts, {.costs = {}, .offload = offload});
+  const StepGraph graph(pooled);
+  MemoryPlan plan = describe(graph, cuts, offload);
   plan.budget_bytes = std::max(budget_bytes, plan.predicted_peak_bytes);
   plan.least_budget_bytes = plan.predicted_peak_bytes;
   plan.feasible = true;
   plan.limit.clear();
-  const double step_us = step_us_of(pooled);
-  plan.predicted_overhead =
-      step_us == 0 ? 0 : (simulation.rerun_us + simulation.waited_us) / step_us;
   plan.profile_digest = profile.digest();
   plan.profile = std::make_shared<const StepProfile>(profile);
   plan.frontier = {{plan.predicted_peak_bytes, plan.predicted_overhead}};

@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The choice of values that move, see Note [Peaks with OFFLOAD].
+// The choice of values that move, see Note [Peaks with OFFLOAD], and the events of their step.
 #include "offload_moves.h"
 
 #include <algorithm>
 
 namespace remat::detail {
+
+OffloadMoves::OffloadMoves(const StepGraph& graph, const StepUnits& units,
+                           const OffloadTerms& terms)
+    : graph_(graph),
+      units_(units),
+      terms_(terms),
+      is_put_(graph.profile.values.size(), 0),
+      sent_at_(graph.profile.values.size(), never) {}
 
 /// Moving a written storage would leave the program its memory and the engine a copy; a storage
 /// that the program holds to the end stays in memory anyway.
@@ -16,20 +24,31 @@ bool OffloadMoves::may_move(int32_t value) const {
          of.bytes > 0 && of.bytes >= terms_.min_bytes && units_.home(value) == StepUnits::root;
 }
 
-void OffloadMoves::choose(const std::vector<HeldValue>& kept_at_root,
-                          const std::vector<char>& flags) {
-  for (const int32_t v : put_) sent_at_[v] = never;
+void OffloadMoves::begin(const std::vector<HeldValue>& kept_at_root,
+                         const std::vector<char>& flags) {
+  for (const int32_t v : put_) {
+    sent_at_[v] = never;
+    is_put_[v] = 0;
+  }
   put_.clear();
-  taken_.assign(terms_.places.size(), 0);
-  away_bytes_ = 0;
+  steps_.clear();
+  needed_bytes_ = 0;
   for (const HeldValue& kept : kept_at_root) {
     if (flags[kept.value] == kMoved && may_move(kept.value)) put_.push_back(kept.value);
   }
-  const auto by_maker = [&](int32_t a, int32_t b) {
+  if (put_.empty()) return;
+  for (const int32_t v : put_) is_put_[v] = 1;
+  std::sort(put_.begin(), put_.end(), [&](int32_t a, int32_t b) {
     return std::pair(graph_.maker(a), a) < std::pair(graph_.maker(b), b);
-  };
-  std::sort(put_.begin(), put_.end(), by_maker);
-  // Sorts values by when they are sent, which decides the memory that has room.
+  });
+  needed_until_.assign(graph_.profile.nodes.size() + 1, 0);
+  dropped_by_.assign(graph_.profile.nodes.size() + 1, {});
+  choose_sent();
+  pass_forward();
+}
+
+/// Values leave in the order in which they are sent, which decides the memory that has room.
+void OffloadMoves::choose_sent() {
   std::vector<std::pair<int32_t, int32_t>> sent;
   for (const int32_t v : put_) {
     const int32_t held_until = graph_.profile.values[v].held_until;
@@ -39,33 +58,73 @@ void OffloadMoves::choose(const std::vector<HeldValue>& kept_at_root,
   }
   std::stable_sort(sent.begin(), sent.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
+  int64_t away_bytes = 0;
+  std::vector<int64_t> taken(terms_.places.size(), 0);  // bytes taken in each place, in its blocks
   for (const auto& [record, v] : sent) {
-    if (take_room(graph_.bytes(v))) sent_at_[v] = record;
+    const int64_t bytes = graph_.bytes(v);
+    if (bytes > terms_.max_bytes - away_bytes) continue;
+    for (size_t i = 0; i < taken.size() && !leaves(v); ++i) {
+      const OffloadPlace& place = terms_.places[i];
+      const int64_t blocks = (bytes - 1) / place.block_bytes + 1;
+      if (blocks > (place.max_bytes - taken[i]) / place.block_bytes) continue;
+      taken[i] += blocks * place.block_bytes;
+      away_bytes += bytes;
+      sent_at_[v] = record;
+    }
   }
 }
 
-bool OffloadMoves::take_room(int64_t bytes) {
-  if (bytes > terms_.max_bytes - away_bytes_) return false;
-  for (size_t i = 0; i < taken_.size(); ++i) {
-    const OffloadPlace& place = terms_.places[i];
-    const int64_t blocks = (bytes - 1) / place.block_bytes + 1;
-    if (blocks > (place.max_bytes - taken_[i]) / place.block_bytes) continue;
-    taken_[i] += blocks * place.block_bytes;
-    away_bytes_ += bytes;
-    return true;
+/// Records when values are put, and when the program drops them.
+void OffloadMoves::pass_forward() {
+  const std::vector<StepRecord>& records = graph_.profile.records;
+  std::vector<std::vector<int32_t>> alone(records.size() + 1);
+  for (const int32_t v : put_) alone[graph_.profile.values[v].held_until + 1].push_back(v);
+  auto next = put_.begin();
+  const double other_us = graph_.profile.other_us / std::max<double>(1, graph_.size());
+  for (int32_t j = 0; j < graph_.size(); ++j) {
+    for (const int32_t v : alone[j]) steps_.push_back({CopyStep::Kind::kAlone, v, 0});
+    compute(records[j].forward_us + other_us);
+    for (; next != put_.end() && graph_.maker(*next) == j; ++next)
+      steps_.push_back({CopyStep::Kind::kPut, *next, 0});
   }
-  return false;
+  for (const int32_t v : alone.back()) steps_.push_back({CopyStep::Kind::kAlone, v, 0});
+}
+
+void OffloadMoves::need(const HeldValue& value) {
+  needed_bytes_ += graph_.bytes(value.value);
+  needed_until_[value.until] += graph_.bytes(value.value);
+}
+
+void OffloadMoves::compute(double us) {
+  if (put_.empty()) return;
+  if (steps_.empty() || steps_.back().kind != CopyStep::Kind::kCompute)
+    steps_.push_back({CopyStep::Kind::kCompute, -1, 0});
+  steps_.back().us += us;
+}
+
+void OffloadMoves::end_node(size_t node) {
+  if (put_.empty()) return;
+  compute(graph_.profile.nodes[node].us);
+  needed_bytes_ -= needed_until_[node];
+  for (const int32_t v : dropped_by_[node]) drop(v);
 }
 
 int64_t OffloadMoves::leaving_bytes(int64_t sent_bytes) const {
   return std::min(sent_bytes, terms_.max_leaving_bytes);
 }
 
-int64_t OffloadMoves::moving_bytes(int64_t needed_bytes, int64_t ended_bytes) const {
-  const int64_t lingering = leaving_bytes(ended_bytes);
+int64_t OffloadMoves::moving_bytes(int64_t sent_bytes) const {
+  const int64_t lingering = leaving_bytes(sent_bytes - needed_bytes_);
   const int64_t on_the_way =
-      leaving_bytes(needed_bytes + ended_bytes) + std::min(needed_bytes, terms_.prefetch_bytes);
-  return std::min(needed_bytes + lingering, on_the_way);
+      leaving_bytes(sent_bytes) + std::min(needed_bytes_, terms_.prefetch_bytes);
+  return std::min(needed_bytes_ + lingering, on_the_way);
+}
+
+double OffloadMoves::waited_us() const {
+  if (put_.empty()) return 0;
+  std::vector<int64_t> bytes;
+  for (const StepValue& value : graph_.profile.values) bytes.push_back(value.bytes);
+  return CopyTimeline(terms_, bytes).run(steps_).waited_us;
 }
 
 }  // namespace remat::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Kept values that leave the device, and the time when an offload engine sends them.
+// Kept values that leave the device: when an offload engine sends them, and how long compute waits.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 #include <remat/policy/offload_terms.h>
 
+#include "copy_timeline.h"
 #include "step_needs.h"
 
 namespace remat::detail {
@@ -22,39 +23,59 @@ namespace remat::detail {
 class OffloadMoves {
  public:
   /// All arguments must outlive this object.
-  OffloadMoves(const StepGraph& graph, const StepUnits& units, const OffloadTerms& terms)
-      : graph_(graph), units_(units), terms_(terms), sent_at_(graph.profile.values.size(), never) {}
+  OffloadMoves(const StepGraph& graph, const StepUnits& units, const OffloadTerms& terms);
 
   /// True if offloading the value could save memory, if it is kept.
   bool may_move(int32_t value) const;
 
-  /// Chooses the values that move. `flags`: a KeepFlag per value.
-  void choose(const std::vector<HeldValue>& kept_at_root, const std::vector<char>& flags);
+  /// Begins a step: chooses the values that move, and passes its forward. `flags`: a KeepFlag per
+  /// value.
+  void begin(const std::vector<HeldValue>& kept_at_root, const std::vector<char>& flags);
 
-  /// Values given to the engine, ascending by maker; some of them stay.
-  const std::vector<int32_t>& put() const { return put_; }
+  /// True if the engine is given the value; it may stay nevertheless.
+  bool is_put(int32_t value) const { return is_put_[value] != 0; }
+  bool any_put() const { return !put_.empty(); }
   bool leaves(int32_t value) const { return sent_at_[value] != never; }
   /// The record whose result's put sends the value.
   int32_t sent_at(int32_t value) const { return sent_at_[value]; }
 
+  /// Backward needs a value that leaves, until the end of that node.
+  void need(const HeldValue& value);
+  int64_t needed_bytes() const { return needed_bytes_; }
+  /// Compute takes `us`.
+  void compute(double us);
+  /// A replay gets, or drops, a value that the engine was given.
+  void get(int32_t value) { steps_.push_back({CopyStep::Kind::kAsk, value, 0}); }
+  void drop(int32_t value) { steps_.push_back({CopyStep::Kind::kDrop, value, 0}); }
+  /// A slot drops the value at the end of a node.
+  void drop_with(const HeldValue& value) { dropped_by_[value.until].push_back(value.value); }
+  void end_node(size_t node);
+
   /// Most bytes on their way out when `sent_bytes` have been sent.
   int64_t leaving_bytes(int64_t sent_bytes) const;
-  /// Most bytes on their way out and in. `needed_bytes`: values still needed; `ended_bytes`: values
-  /// that were needed before they had left, whose memory a copy still reads.
-  int64_t moving_bytes(int64_t needed_bytes, int64_t ended_bytes) const;
+  /// Most bytes on their way out and in. `sent_bytes`: all that leaves in the step. A copy still
+  /// reads memory of values that were needed before they had left.
+  int64_t moving_bytes(int64_t sent_bytes) const;
+
+  /// Time that compute has waited for copies in the step.
+  double waited_us() const;
 
  private:
   static constexpr int32_t never = -1;
 
-  bool take_room(int64_t bytes);
+  void choose_sent();
+  void pass_forward();
 
   const StepGraph& graph_;
   const StepUnits& units_;
   const OffloadTerms& terms_;
-  std::vector<int32_t> put_;
-  std::vector<int32_t> sent_at_;  // per value
-  int64_t away_bytes_ = 0;
-  std::vector<int64_t> taken_;  // bytes taken in each place, in its blocks
+  std::vector<int32_t> put_;                      // values given to the engine, ascending by maker
+  std::vector<char> is_put_;                      // per value
+  std::vector<int32_t> sent_at_;                  // per value
+  std::vector<CopyStep> steps_;                   // of the step so far
+  int64_t needed_bytes_ = 0;                      // bytes that leave and that backward still needs
+  std::vector<int64_t> needed_until_;             // per node: part of these that its end frees
+  std::vector<std::vector<int32_t>> dropped_by_;  // per node: values that slots hold until its end
 };
 
 }  // namespace remat::detail

@@ -36,14 +36,8 @@ ordered_json limit_json(int64_t bytes) {
   return bytes == no_limit ? ordered_json(nullptr) : ordered_json(bytes);
 }
 
-int64_t read_size(const JsonValue& value) {
-  const int64_t bytes = value.integer();
-  if (bytes < 0) value.fail("0 bytes or more", value.shown());
-  return bytes;
-}
-
 int64_t read_limit(const JsonValue& value) {
-  return value.is_null() ? no_limit : read_size(value);
+  return value.is_null() ? no_limit : value.bytes();
 }
 
 OffloadPlace read_place(const JsonValue& value) {
@@ -54,7 +48,7 @@ OffloadPlace read_place(const JsonValue& value) {
           .in_gbps = value.at("in_gbps").number(),
           .latency_us = value.at("latency_us").number(),
           .max_bytes = read_limit(value.at("max_bytes")),
-          .block_bytes = read_size(value.at("block_bytes"))};
+          .block_bytes = value.at("block_bytes").bytes()};
 }
 
 }  // namespace
@@ -111,10 +105,10 @@ OffloadTerms read_terms(const JsonValue& value) {
   value.check_members({"min_bytes", "max_bytes", "prefetch_bytes", "max_leaving_bytes", "places"},
                       {});
   OffloadTerms terms;
-  terms.min_bytes = read_size(value.at("min_bytes"));
+  terms.min_bytes = value.at("min_bytes").bytes();
   terms.max_bytes = read_limit(value.at("max_bytes"));
-  terms.prefetch_bytes = read_size(value.at("prefetch_bytes"));
-  terms.max_leaving_bytes = read_size(value.at("max_leaving_bytes"));
+  terms.prefetch_bytes = value.at("prefetch_bytes").bytes();
+  terms.max_leaving_bytes = value.at("max_leaving_bytes").bytes();
   for (const JsonValue& place : value.at("places").items())
     terms.places.push_back(read_place(place));
   if (terms.places.empty()) value.at("places").fail("one or more", "none");

@@ -8,6 +8,7 @@
 #include <array>
 #include <iterator>
 #include <set>
+#include <utility>
 
 #include <remat/planner/schedule.h>
 #include <remat/planner/sequence_solver.h>
@@ -19,7 +20,8 @@ namespace {
 constexpr int32_t chain_budgets = 256;
 constexpr int exact_ops = 13;
 /// Fine shares for small budgets, coarse ones where fine regions would divide what is better whole.
-constexpr std::array<RegionShares, 3> region_shares = {{{0.06, 0.006}, {0.12, 0.03}, {0.25, 0.06}}};
+constexpr std::array<std::pair<double, double>, 3> region_shares = {
+    {{0.06, 0.006}, {0.12, 0.03}, {0.25, 0.06}}};  // most and least
 constexpr int32_t small_step = 300;  // in records; larger steps use two chains, to save time
 constexpr size_t most_moved_candidates = 128;
 constexpr size_t moved_shares = 8;
@@ -53,6 +55,14 @@ void erase(std::vector<int32_t>& values, int32_t value) {
   values.erase(std::remove(values.begin(), values.end(), value), values.end());
 }
 
+/// The values, those of the lowest scores first.
+std::vector<int32_t> by_score(std::vector<std::pair<double, int32_t>> scored) {
+  std::sort(scored.begin(), scored.end());
+  std::vector<int32_t> values;
+  for (const auto& [score, v] : scored) values.push_back(v);
+  return values;
+}
+
 /// Groups of halves, of halves of these, and so on: O(log n) segments are whole at a time.
 void add_halves(int32_t first, int32_t end, StepGroups& groups) {
   if (end - first < 3) return;
@@ -65,30 +75,25 @@ void add_halves(int32_t first, int32_t end, StepGroups& groups) {
 
 }  // namespace
 
-PlanSearch::PlanSearch(const StepGraph& graph, const ReplayCosts& costs,
-                       const OffloadTerms& offload, const SearchLimits& limits)
-    : graph_(graph), costs_(costs), offload_(offload), limits_(limits), spans_(graph) {}
-
 void PlanSearch::run() {
   try_whole();
   std::set<std::vector<int32_t>> tried;
-  for (const RegionShares& shares : region_shares) {
+  for (const auto& [most, least] : region_shares) {
     if (tried.size() > 1 && graph_.size() > small_step) break;
-    const StepRegions regions = choose_regions(graph_, spans_, shares);
+    const StepRegions regions = choose_regions(graph_, spans_, most, least);
     if (tried.insert(regions.positions).second) try_chain(regions);
   }
-  refine();
-  if (offload_.places.empty()) return;
+  refine(options_.evaluations);
+  if (options_.offload.places.empty()) return;
   try_moves();
-  limits_.evaluations += static_cast<int32_t>(evaluations_);
-  refine();
+  refine(evaluations_ + options_.evaluations);
 }
 
 /// Tries one segment that keeps all or nothing.
 void PlanSearch::try_whole() {
   const size_t values = graph_.profile.values.size();
-  evaluate(number_of({}, {}), std::vector<char>(values, 1));
-  evaluate(number_of({}, {}), std::vector<char>(values, 0));
+  evaluate({}, std::vector<char>(values, 1));
+  evaluate({}, std::vector<char>(values, 0));
 }
 
 /// Tries regions that replay whole, alone or within groups.
@@ -99,8 +104,8 @@ void PlanSearch::try_regions(const StepRegions& regions) {
   StepGroups groups;
   add_halves(0, static_cast<int32_t>(regions.positions.size()) + 1, groups);
   for (const std::vector<char>& kept : {keep, std::vector<char>(keep.size(), 0)}) {
-    evaluate(number_of(regions.positions, {}), kept);
-    evaluate(number_of(regions.positions, groups), kept);
+    evaluate({regions.positions, {}}, kept);
+    evaluate({regions.positions, groups}, kept);
   }
 }
 
@@ -108,14 +113,14 @@ void PlanSearch::try_chain(const StepRegions& regions) {
   try_regions(regions);
   const StepChain chain(graph_, spans_, regions);
   if (!chain.is_plannable()) return;
-  const SplitChain split = split_chain(chain.chain, split_above);
-  const ChainModel model(split.chain, OptionClass::kAll, exact_ops);
+  const Chain split = split_chain(chain.chain, split_above);
+  const ChainModel model(split, OptionClass::kAll, exact_ops);
   const size_t breakpoints = chain.regions.size() > exact_regions ? thinned_breakpoints : 0;
-  const SequenceSolver solver(model, {.max_breakpoints = breakpoints});
+  const SequenceSolver solver(model, breakpoints);
   for (const int64_t budget : budgets_of(solver.whole())) {
-    const CutProposal proposal =
-        to_proposal(graph_, chain, regions, split, extract_schedule(solver, budget));
-    evaluate(number_of(proposal.positions, proposal.groups), proposal.keep);
+    const auto [places, keep] =
+        to_cuts(graph_, chain, regions, split, extract_schedule(solver, budget));
+    evaluate(places, keep);
   }
 }
 
@@ -123,7 +128,7 @@ void PlanSearch::try_chain(const StepRegions& regions) {
 /// away longest, so their copies have most time.
 void PlanSearch::try_moves() {
   std::vector<CutCandidate> candidates;
-  for (const auto& [peak, candidate] : pool_.all()) candidates.push_back(candidate);
+  for (const auto& [peak, candidate] : found_) candidates.push_back(candidate);
   const size_t step = 1 + candidates.size() / most_moved_candidates;
   for (size_t i = 0; i < candidates.size(); i += step) {
     const CutCandidate& from = candidates[i];
@@ -134,14 +139,14 @@ void PlanSearch::try_moves() {
       const size_t end = values.size() * share / moved_shares;
       if (end == moved) continue;
       for (; moved < end; ++moved) keep[values[moved]] = kMoved;
-      evaluate(from.cuts, keep);
+      evaluate(*from.places, keep);
     }
   }
 }
 
 /// The kept values that may move, in the order in which they are made.
 std::vector<int32_t> PlanSearch::movable(const CutCandidate& from) {
-  StepSimulator& judge = simulator(from.cuts);
+  StepSimulator& judge = simulator(*from.places);
   std::vector<int32_t> values;
   std::copy_if(from.kept.begin(), from.kept.end(), std::back_inserter(values),
                [&](int32_t v) { return judge.may_move(v); });
@@ -151,14 +156,15 @@ std::vector<int32_t> PlanSearch::movable(const CutCandidate& from) {
   return values;
 }
 
-void PlanSearch::refine() {
-  const int64_t least = pool_.all().begin()->first;
-  const int64_t most = pool_.all().rbegin()->first;
+/// Stops after that many evaluations in all.
+void PlanSearch::refine(int64_t evaluations) {
+  const int64_t least = found_.begin()->first;
+  const int64_t most = found_.rbegin()->first;
   const int64_t start = evaluations_;
-  const int64_t rounds = 2 * int64_t{limits_.grid};
+  const int64_t rounds = 2 * int64_t{options_.grid};
   for (int64_t i = 0; i < rounds; ++i) {
-    const int64_t budget = least + (most - least) * (i / 2 + 1) / (limits_.grid + 1);
-    const int64_t until = start + (limits_.evaluations - start) * (i + 1) / rounds;
+    const int64_t budget = least + (most - least) * (i / 2 + 1) / (options_.grid + 1);
+    const int64_t until = start + (evaluations - start) * (i + 1) / rounds;
     if (i % 2 == 0) {
       drop_to(budget, until);
     } else {
@@ -169,16 +175,16 @@ void PlanSearch::refine() {
 
 /// Keeps more values in the fastest plan within the budget.
 void PlanSearch::fill(int64_t budget_bytes, int64_t until_evaluations) {
-  CutCandidate current = pool_.best(budget_bytes)->second;
+  CutCandidate current = *best(budget_bytes);
   for (bool changed = true; changed && evaluations_ < until_evaluations;) {
     changed = false;
     for (const int32_t v : worth_adding(current)) {
       if (evaluations_ >= until_evaluations) return;
       const bool is_better =
           try_adding(current, v, kKept, budget_bytes) ||
-          (simulator(current.cuts).may_move(v) && try_adding(current, v, kMoved, budget_bytes));
+          (simulator(*current.places).may_move(v) && try_adding(current, v, kMoved, budget_bytes));
       if (!is_better) continue;
-      current = pool_.best(budget_bytes)->second;
+      current = *best(budget_bytes);
       changed = true;
     }
   }
@@ -188,21 +194,21 @@ bool PlanSearch::try_adding(const CutCandidate& to, int32_t value, KeepFlag flag
                             int64_t budget_bytes) {
   std::vector<char> keep = flags(to);
   keep[value] = flag;
-  const StepSimulation& result = evaluate(to.cuts, std::move(keep));
+  const StepSimulation& result = evaluate(*to.places, std::move(keep));
   return result.peak_bytes <= budget_bytes && more_us(result) < to.more_us;
 }
 
 /// Keeps fewer values in a plan that slightly exceeds the budget.
 void PlanSearch::drop_to(int64_t budget_bytes, int64_t until_evaluations) {
-  const auto above = pool_.all().upper_bound(budget_bytes);
-  if (above == pool_.all().end()) return;
+  const auto above = found_.upper_bound(budget_bytes);
+  if (above == found_.end()) return;
   CutCandidate current = above->second;
   int64_t peak = above->first;
   for (const int32_t v : worth_dropping(current)) {
     if (evaluations_ >= until_evaluations || peak <= budget_bytes) return;
     std::vector<char> keep = flags(current);
     keep[v] = kNotKept;
-    const StepSimulation& result = evaluate(current.cuts, keep);
+    const StepSimulation& result = evaluate(*current.places, keep);
     if (result.peak_bytes >= peak) continue;
     peak = result.peak_bytes;
     erase(current.kept, v);
@@ -212,7 +218,8 @@ void PlanSearch::drop_to(int64_t budget_bytes, int64_t until_evaluations) {
 
 /// Recomputed values, sorted by time saved per byte, largest first.
 std::vector<int32_t> PlanSearch::worth_adding(const CutCandidate& from) {
-  const StepSimulation& result = simulate(from);
+  std::vector<char> keep = flags(from);
+  const StepSimulation& result = simulator(*from.places).run(keep, MissingValues::kRefuse);
   std::vector<std::pair<double, int32_t>> scored;
   for (size_t i = 0; i < graph_.profile.values.size(); ++i) {
     const auto v = static_cast<int32_t>(i);
@@ -222,10 +229,7 @@ std::vector<int32_t> PlanSearch::worth_adding(const CutCandidate& from) {
     const double saved = graph_.profile.records[maker].replay_us * result.runs[maker];
     scored.emplace_back(-saved / static_cast<double>(graph_.bytes(v) + 1), v);
   }
-  std::sort(scored.begin(), scored.end());
-  std::vector<int32_t> values;
-  for (const auto& [score, v] : scored) values.push_back(v);
-  return values;
+  return by_score(std::move(scored));
 }
 
 std::vector<int32_t> PlanSearch::worth_dropping(const CutCandidate& from) const {
@@ -234,47 +238,44 @@ std::vector<int32_t> PlanSearch::worth_dropping(const CutCandidate& from) const 
     const double lost = graph_.profile.records[graph_.maker(v)].replay_us;
     scored.emplace_back(lost / static_cast<double>(graph_.bytes(v) + 1), v);
   }
-  std::sort(scored.begin(), scored.end());
-  std::vector<int32_t> values;
-  for (const auto& [score, v] : scored) values.push_back(v);
-  return values;
+  return by_score(std::move(scored));
 }
 
-const StepSimulation& PlanSearch::simulate(const CutCandidate& candidate) {
-  std::vector<char> keep = flags(candidate);
-  return simulator(candidate.cuts).run(keep, MissingValues::kRefuse);
-}
-
-int32_t PlanSearch::number_of(const std::vector<int32_t>& positions, const StepGroups& groups) {
-  const auto [at, is_new] =
-      numbers_.emplace(std::pair(positions, groups), static_cast<int32_t>(cuts_.size()));
-  if (is_new) cuts_.push_back(&at->first);
-  return at->second;
+const CutCandidate* PlanSearch::best(int64_t budget_bytes) const {
+  const auto above = found_.upper_bound(budget_bytes);
+  return above == found_.begin() ? nullptr : &std::prev(above)->second;
 }
 
 /// Reuses the simulator, since searches stay with the same cuts for a while.
-StepSimulator& PlanSearch::simulator(int32_t cuts) {
-  if (simulated_ != cuts) {
+StepSimulator& PlanSearch::simulator(const CutPlaces& places) {
+  const CutPlaces* const known = &*places_.insert(places).first;
+  if (simulated_ != known) {
     simulator_ =
-        std::make_unique<StepSimulator>(graph_, positions(cuts), groups(cuts), costs_, offload_);
-    simulated_ = cuts;
+        std::make_unique<StepSimulator>(graph_, places.first, places.second, options_.offload);
+    simulated_ = known;
   }
   return *simulator_;
 }
 
-const StepSimulation& PlanSearch::evaluate(int32_t cuts, std::vector<char> keep) {
+/// Simulates, and adds a candidate that no other beats, in place of those that it beats. Of equal
+/// candidates the first found stays.
+const StepSimulation& PlanSearch::evaluate(const CutPlaces& places, std::vector<char> keep) {
   ++evaluations_;
-  StepSimulator& judge = simulator(cuts);
+  StepSimulator& judge = simulator(places);
   const StepSimulation& result = judge.run(keep, MissingValues::kKeep);
-  if (!pool_.admits(result.peak_bytes, more_us(result))) return result;
-  CutCandidate candidate{cuts, {}, {}, more_us(result)};
+  const CutCandidate* const within = best(result.peak_bytes);
+  if (within != nullptr && within->more_us <= more_us(result)) return result;
+  CutCandidate candidate{simulated_, {}, {}, more_us(result)};
   for (size_t i = 0; i < keep.size(); ++i) {
     const auto v = static_cast<int32_t>(i);
     if (!judge.is_used(v)) continue;
     candidate.kept.push_back(v);
     if (keep[i] == kMoved && judge.may_move(v)) candidate.moved.push_back(v);
   }
-  pool_.add(result.peak_bytes, std::move(candidate));
+  auto next = found_.lower_bound(result.peak_bytes);
+  while (next != found_.end() && next->second.more_us >= candidate.more_us)
+    next = found_.erase(next);
+  found_.emplace(result.peak_bytes, std::move(candidate));
   return result;
 }
 

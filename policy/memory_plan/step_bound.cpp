@@ -71,58 +71,44 @@ std::vector<NodeView> heaviest_nodes(const StepGraph& graph) {
   return views;
 }
 
-class PricedStep {
- public:
-  PricedStep(const StepGraph& graph, const NodeView& view, double record_us)
-      : graph_(graph), view_(view), record_us_(record_us) {}
-
-  /// The minimum of recomputation time + price * bytes in memory, in us.
-  double least(double us_per_byte) const {
-    const double scaled = std::floor(us_per_byte * ticks_per_us * price_scale);
-    const auto price = static_cast<Int128>(scaled);
-    MinCut cut(2 + graph_.profile.records.size() + graph_.profile.values.size());
-    for (const int32_t v : view_.needed)
-      cut.add_edge(MinCut::source, value(v), MinCut::unbounded());
-    for (size_t v = 0; v < view_.present.size(); ++v) {
-      if (view_.present[v]) continue;
-      const auto id = static_cast<int32_t>(v);
-      cut.add_edge(value(id), record(graph_.maker(id)), price * graph_.bytes(id));
-    }
-    for (int32_t j = 0; j < graph_.size(); ++j) {
-      const auto ticks = static_cast<Int128>(std::floor(us(j) * ticks_per_us));
-      cut.add_edge(record(j), MinCut::sink, ticks * static_cast<Int128>(price_scale));
-      if (!graph_.profile.records[j].reads_data) continue;
-      for (const int32_t v : graph_.profile.records[j].reads) {
-        if (!view_.present[v]) cut.add_edge(record(j), value(v), MinCut::unbounded());
-      }
-    }
-    return cost(cut.solve(), scaled / price_scale / ticks_per_us);
+/// The minimum of recomputation time + price * bytes in memory, in us.
+double least_cost(const StepGraph& graph, const NodeView& view, double us_per_byte) {
+  const auto record = [](int32_t j) { return 2 + static_cast<size_t>(j); };
+  const auto value = [&](int32_t v) {
+    return 2 + graph.profile.records.size() + static_cast<size_t>(v);
+  };
+  const auto ticks = [&](int32_t j) {
+    return std::floor(graph.profile.records[j].replay_us * ticks_per_us);
+  };
+  const double scaled = std::floor(us_per_byte * ticks_per_us * price_scale);
+  MinCut cut(2 + graph.profile.records.size() + graph.profile.values.size());
+  for (const int32_t v : view.needed) cut.add_edge(MinCut::source, value(v), MinCut::unbounded());
+  std::vector<int32_t> absent;
+  for (size_t v = 0; v < view.present.size(); ++v) {
+    if (!view.present[v]) absent.push_back(static_cast<int32_t>(v));
   }
-
- private:
-  size_t record(int32_t j) const { return 2 + static_cast<size_t>(j); }
-  size_t value(int32_t v) const {
-    return 2 + graph_.profile.records.size() + static_cast<size_t>(v);
+  for (const int32_t v : absent) {
+    cut.add_edge(value(v), record(graph.maker(v)), static_cast<Int128>(scaled) * graph.bytes(v));
   }
-  double us(int32_t j) const { return graph_.profile.records[j].replay_us + record_us_; }
-
-  double cost(const std::vector<char>& side, double us_per_byte) const {
-    double sum = 0;
-    for (int32_t j = 0; j < graph_.size(); ++j) {
-      if (side[record(j)]) sum += std::floor(us(j) * ticks_per_us) / ticks_per_us;
+  for (int32_t j = 0; j < graph.size(); ++j) {
+    cut.add_edge(record(j), MinCut::sink,
+                 static_cast<Int128>(ticks(j)) * static_cast<Int128>(price_scale));
+    if (!graph.profile.records[j].reads_data) continue;
+    for (const int32_t v : graph.profile.records[j].reads) {
+      if (!view.present[v]) cut.add_edge(record(j), value(v), MinCut::unbounded());
     }
-    for (size_t v = 0; v < view_.present.size(); ++v) {
-      const auto id = static_cast<int32_t>(v);
-      if (view_.present[v] || !side[value(id)] || side[record(graph_.maker(id))]) continue;
-      sum += us_per_byte * static_cast<double>(graph_.bytes(id));
-    }
-    return sum;
   }
-
-  const StepGraph& graph_;
-  const NodeView& view_;
-  double record_us_;
-};
+  const std::vector<char> side = cut.solve();
+  double sum = 0;
+  for (int32_t j = 0; j < graph.size(); ++j) {
+    if (side[record(j)]) sum += ticks(j) / ticks_per_us;
+  }
+  for (const int32_t v : absent) {
+    if (!side[value(v)] || side[record(graph.maker(v))]) continue;
+    sum += scaled / price_scale / ticks_per_us * static_cast<double>(graph.bytes(v));
+  }
+  return sum;
+}
 
 /// A selection of the prices at which single values begin to pay, evenly spread among them.
 std::vector<double> prices_of(const StepGraph& graph, const NodeView& view) {
@@ -143,17 +129,18 @@ std::vector<double> prices_of(const StepGraph& graph, const NodeView& view) {
 
 }  // namespace
 
-StepBound::StepBound(const StepGraph& graph, const ReplayCosts& costs) {
+std::vector<BoundLine> bound_of(const StepGraph& graph) {
+  std::vector<BoundLine> lines;
   for (const NodeView& view : heaviest_nodes(graph)) {
-    const PricedStep priced(graph, view, costs.record_us);
     for (const double price : prices_of(graph, view))
-      lines_.push_back({priced.least(price), price, view.taken_bytes});
+      lines.push_back({least_cost(graph, view, price), price, view.taken_bytes});
   }
+  return lines;
 }
 
-double StepBound::rerun_us(int64_t budget_bytes) const {
+double least_rerun_us(const std::vector<BoundLine>& bound, int64_t budget_bytes) {
   double most = 0;
-  for (const Line& line : lines_) {
+  for (const BoundLine& line : bound) {
     const auto left = static_cast<double>(budget_bytes - line.taken_bytes);
     most = std::max(most, line.us - line.us_per_byte * left);
   }

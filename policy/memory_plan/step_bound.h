@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <vector>
 
-#include <remat/memory_plan/step_cuts.h>
-
 #include "step_graph.h"
 
 namespace remat::detail {
@@ -17,22 +15,16 @@ namespace remat::detail {
 /// nodes need either is in memory, too, or its record runs again later, and then the same holds for
 /// the values that the record reads. For a price per byte the cheapest such choice is a minimum
 /// cut; each price, at each node, gives a lower bound on the time.
-class StepBound {
- public:
-  StepBound(const StepGraph& graph, const ReplayCosts& costs);
-
-  /// The bound in us; 0 if nothing is known.
-  double rerun_us(int64_t budget_bytes) const;
-
- private:
-  /// The line time >= us - us_per_byte * (budget - taken).
-  struct Line {
-    double us = 0;
-    double us_per_byte = 0;
-    int64_t taken_bytes = 0;
-  };
-
-  std::vector<Line> lines_;
+/// The line time >= us - us_per_byte * (budget - taken).
+struct BoundLine {
+  double us = 0;
+  double us_per_byte = 0;
+  int64_t taken_bytes = 0;
 };
+
+std::vector<BoundLine> bound_of(const StepGraph& graph);
+
+/// The bound in us; 0 if nothing is known.
+double least_rerun_us(const std::vector<BoundLine>& bound, int64_t budget_bytes);
 
 }  // namespace remat::detail

@@ -4,9 +4,8 @@
 #include "step_chain.h"
 
 #include <algorithm>
-
-#include "chain_merges.h"
-#include "chain_region.h"
+#include <map>
+#include <set>
 
 namespace remat::detail {
 
@@ -35,33 +34,66 @@ void widen(Block& type, const Block& other) {
   }
 }
 
+constexpr size_t longest_run = 4;
+constexpr size_t most_patterns = 6;
+constexpr size_t most_merged_ops = 40;
+
+bool can_merge(const Chain& chain, const std::vector<int>& run) {
+  size_t ops = 0;
+  for (const int type : run) ops += chain.types[type].ops.size();
+  return ops <= most_merged_ops && std::set<int>(run.begin(), run.end()).size() == run.size();
+}
+
+/// Adds runs of different regions that come again and again, to be planned as one region too.
+void add_merges(Chain& chain) {
+  std::map<std::vector<int>, int> counts;
+  for (size_t first = 0; first < chain.regions.size(); ++first) {
+    for (size_t length = 2; length <= longest_run; ++length) {
+      if (first + length > chain.regions.size()) break;
+      const auto begin = chain.regions.begin() + static_cast<std::ptrdiff_t>(first);
+      const std::vector<int> run(begin, begin + static_cast<std::ptrdiff_t>(length));
+      if (can_merge(chain, run)) ++counts[run];
+    }
+  }
+  std::vector<std::pair<int, std::vector<int>>> runs;
+  for (const auto& [run, count] : counts) {
+    if (count > 1) runs.emplace_back(-count, run);
+  }
+  std::sort(runs.begin(), runs.end());
+  runs.resize(std::min(runs.size(), most_patterns));
+  for (const auto& [count, run] : runs) {
+    chain.merges.push_back({run, static_cast<int>(chain.types.size())});
+    chain.types.push_back(merged_block(chain.types, run));
+  }
+}
+
 /// Reads a schedule of the chain, position by position of the split chain.
 class ScheduleReader {
  public:
-  ScheduleReader(const StepGraph& graph, const StepChain& chain, const SplitChain& split,
+  ScheduleReader(const StepGraph& graph, const StepChain& chain, const Chain& split,
                  const Schedule& schedule)
       : graph_(graph), chain_(chain), split_(split), schedule_(schedule) {
     find_segments();
   }
 
-  CutProposal run(const std::vector<char>& pinned) {
-    for (const ScheduledGroup& group : schedule_.groups) {
+  std::pair<CutPlaces, std::vector<char>> run(const std::vector<char>& pinned) {
+    for (const PlanGroup& group : schedule_.groups) {
       const std::pair segments(segment_of_[group.first], segment_of_[group.next]);
-      auto& groups = out_.groups;  // two nested groups may become the same segments
+      StepGroups& groups = places_.second;  // two nested groups may become the same segments
       const bool is_new = std::find(groups.begin(), groups.end(), segments) == groups.end();
       if (segments.second - segments.first >= 2 && is_new) groups.push_back(segments);
     }
-    out_.keep.assign(graph_.profile.values.size(), 0);
+    keep_.assign(graph_.profile.values.size(), 0);
     for (const ScheduledRegion& region : schedule_.regions) keep_saved(region);
-    for (size_t v = 0; v < out_.keep.size(); ++v) {
-      if (pinned[graph_.profile.values[v].storage]) out_.keep[v] = 1;
+    for (size_t v = 0; v < keep_.size(); ++v) {
+      if (pinned[graph_.profile.values[v].storage]) keep_[v] = 1;
     }
-    return std::move(out_);
+    return {std::move(places_), std::move(keep_)};
   }
 
  private:
   size_t op_count(size_t position) const {
-    return split_.chain.types[split_.chain.regions[position]].ops.size();
+    return split_.types[split_.regions[position]].ops.size();
   }
 
   const std::vector<int32_t>& records(size_t position, size_t op) const {
@@ -88,20 +120,21 @@ class ScheduleReader {
       for (size_t i = 0; i < region.count; ++i) {
         const auto [first, last] = span(region.first + i);
         const bool continues = i > 0 || first <= last_record;
-        if (!segment_of_.empty() && !continues) out_.positions.push_back(first);
+        if (!segment_of_.empty() && !continues) places_.first.push_back(first);
         last_record = std::max(last_record, last);
-        segment_of_.push_back(static_cast<int32_t>(out_.positions.size()));
+        segment_of_.push_back(static_cast<int32_t>(places_.first.size()));
       }
     }
-    segment_of_.push_back(static_cast<int32_t>(out_.positions.size()) + 1);
+    segment_of_.push_back(static_cast<int32_t>(places_.first.size()) + 1);
   }
 
   /// In a group of one segment that segment's replay is the run that would leave things for
   /// backward, so nothing of it is kept.
   bool runs_within_its_segment(size_t position) const {
-    const ScheduledGroup* inner = nullptr;
-    for (const ScheduledGroup& group : schedule_.groups) {
-      if (position < group.first || position >= group.next) continue;
+    const PlanGroup* inner = nullptr;
+    for (const PlanGroup& group : schedule_.groups) {
+      const auto at = static_cast<int>(position);
+      if (at < group.first || at >= group.next) continue;
       if (inner == nullptr || group.next - group.first < inner->next - inner->first) inner = &group;
     }
     return inner != nullptr && segment_of_[inner->next] - segment_of_[inner->first] < 2;
@@ -119,16 +152,17 @@ class ScheduleReader {
 
   void keep_results(const std::vector<int32_t>& records) {
     for (const int32_t j : records) {
-      for (const int32_t v : graph_.results[j]) out_.keep[v] = 1;
+      for (const int32_t v : graph_.results[j]) keep_[v] = 1;
     }
   }
 
   const StepGraph& graph_;
   const StepChain& chain_;
-  const SplitChain& split_;
+  const Chain& split_;
   const Schedule& schedule_;
   std::vector<int32_t> segment_of_;  // Per position, and the end
-  CutProposal out_;
+  CutPlaces places_;
+  std::vector<char> keep_;  // Per value
 };
 
 }  // namespace
@@ -174,8 +208,9 @@ bool StepChain::is_plannable() const {
          ticks * static_cast<double>(chain.regions.size() + 2) <= most_chain_ticks;
 }
 
-CutProposal to_proposal(const StepGraph& graph, const StepChain& chain, const StepRegions& regions,
-                        const SplitChain& split, const Schedule& schedule) {
+std::pair<CutPlaces, std::vector<char>> to_cuts(const StepGraph& graph, const StepChain& chain,
+                                                const StepRegions& regions, const Chain& split,
+                                                const Schedule& schedule) {
   return ScheduleReader(graph, chain, split, schedule).run(regions.pinned);
 }
 

@@ -4,14 +4,15 @@
 #pragma once
 
 #include <cstdint>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <remat/planner/chain.h>
 #include <remat/planner/schedule.h>
-#include <remat/planner/split_chain.h>
 
 #include "cut_choice.h"
-#include "step_units.h"
+#include "step_needs.h"
 
 namespace remat::detail {
 
@@ -20,6 +21,50 @@ struct ChainRegion {
   int32_t end = 0;
   /// Records of each op; records that write one storage are one op.
   std::vector<std::vector<int32_t>> ops;
+};
+
+/// Note [Gradients in the chain]
+/// The planner adds gradients itself, one for every first out; a step profile has measured them. So
+/// an op's first out is an empty tensor followed by all that the op makes, and the bytes measured
+/// in backward become its workspace. Only a region's output is a first out, since the planner
+/// passes gradients from region to region; the bytes that it counts for those are subtracted from
+/// the workspace.
+class RegionBuilder {
+ public:
+  /// `entering`, `leaving`: storages that cross the region's ends, or -1.
+  RegionBuilder(const StepGraph& graph, const ValueSpans& spans, const std::vector<char>& pinned,
+                int32_t begin, int32_t end, int32_t entering, int32_t leaving);
+
+  const ChainRegion& region() const { return region_; }
+  Block take() { return std::move(block_); }
+
+ private:
+  void join_writes();
+  void join_with_later();
+  int32_t find(int32_t record);
+  void join(int32_t a, int32_t b);
+  void number_ops();
+  void add_op(const std::vector<int32_t>& records);
+  void add_reads(int32_t value);
+  void add_needs(int32_t value);
+  size_t output_maker() const;
+  void lead_gradients(size_t output_maker);
+  void set_backward_workspaces(size_t output_maker);
+  bool is_local(int32_t storage) const;
+  bool is_entering(int32_t value) const;
+  bool is_inside(int32_t record) const { return region_.begin <= record && record < region_.end; }
+
+  const StepGraph& graph_;
+  const ValueSpans& spans_;
+  const std::vector<char>& pinned_;
+  int32_t entering_;
+  int32_t leaving_;
+  ChainRegion region_;
+  Block block_;
+  std::vector<int32_t> joined_;                 // Per record of the region
+  std::vector<size_t> op_of_;                   // Per record of the region
+  std::unordered_map<int32_t, int> tensor_of_;  // Per local storage
+  size_t first_reader_ = 0;                     // First op that reads what enters
 };
 
 struct StepChain {
@@ -32,15 +77,10 @@ struct StepChain {
   std::vector<ChainRegion> regions;
 };
 
-/// Cuts, with the values to keep if anything needs them.
-struct CutProposal {
-  std::vector<int32_t> positions;
-  StepGroups groups;
-  std::vector<char> keep;  ///< Per value
-};
-
+/// The places of a schedule's cuts, and per value whether it is kept if anything needs it.
 /// @param split the parts of the chain that the schedule is of
-CutProposal to_proposal(const StepGraph& graph, const StepChain& chain, const StepRegions& regions,
-                        const SplitChain& split, const Schedule& schedule);
+std::pair<CutPlaces, std::vector<char>> to_cuts(const StepGraph& graph, const StepChain& chain,
+                                                const StepRegions& regions, const Chain& split,
+                                                const Schedule& schedule);
 
 }  // namespace remat::detail

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include <remat/planner/digest.h>
+
 namespace remat::detail {
 
 StepGraph::StepGraph(const StepProfile& from)
@@ -52,6 +54,26 @@ std::vector<char> kept_flags(const StepProfile& profile, const StepCuts& cuts) {
   for (const KeptResult& kept : cuts.keep)
     keep[value_of(profile, kept)] = kept.policy == Policy::kOffload ? kMoved : kKept;
   return keep;
+}
+
+uint64_t record_digest(const StepProfile& profile, const StepRecord& record) {
+  Digest digest;
+  const auto add_value = [&](int32_t v) {
+    digest.add(v);
+    digest.add(profile.values[v].storage);
+    digest.add(profile.values[v].bytes);
+  };
+  digest.add(record.op);
+  digest.add(record.reads_data ? 1 : 0);
+  digest.add(static_cast<int64_t>(record.reads.size()));
+  for (const int32_t v : record.reads) add_value(v);
+  digest.add(static_cast<int64_t>(record.makes.size()));
+  for (const int32_t v : record.makes) add_value(v);
+  for (const StepWrite& write : record.writes) {
+    digest.add(write.before);
+    add_value(write.after);
+  }
+  return digest.hash();
 }
 
 }  // namespace remat::detail

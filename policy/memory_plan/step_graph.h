@@ -53,6 +53,9 @@ struct StepGraph {
 /// The fate of a value.
 enum KeepFlag : char { kNotKept = 0, kKept = 1, kMoved = 2 };
 
+/// Hash of a record's op, of the values it reads, makes and writes, and of their sizes.
+uint64_t record_digest(const StepProfile& profile, const StepRecord& record);
+
 /// The KeepFlag of each value.
 std::vector<char> kept_flags(const StepProfile& profile, const StepCuts& cuts);
 

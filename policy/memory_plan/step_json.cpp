@@ -4,8 +4,7 @@
 #include <remat/memory_plan/step_profile.h>
 
 #include "json_rows.h"
-#include "step_fault.h"
-#include "text_file.h"
+#include "step_check.h"
 
 namespace remat {
 
@@ -43,15 +42,14 @@ ordered_json node_json(const StepNode& node) {
 }
 
 StepValue read_value(const JsonValue& value) {
-  const std::vector<JsonValue> row = detail::read_row(value, 6);
-  return {detail::read_int32(row[0], -1), detail::read_int32(row[1]),     row[2].integer(),
-          detail::read_int32(row[3]),     detail::read_int32(row[4], -1), row[5].integer()};
+  const std::vector<JsonValue> row = value.row(6);
+  return {row[0].int32(-1), row[1].int32(),   row[2].integer(),
+          row[3].int32(),   row[4].int32(-1), row[5].integer()};
 }
 
 StepSlot read_slot(const JsonValue& value) {
-  const std::vector<JsonValue> row = detail::read_row(value, 3);
-  return {detail::read_int32(row[0], -1), detail::read_int32(row[1]),
-          detail::read_int32(row[2], StepSlot::kDropped)};
+  const std::vector<JsonValue> row = value.row(3);
+  return {row[0].int32(-1), row[1].int32(), row[2].int32(StepSlot::kDropped)};
 }
 
 StepRecord read_record(const JsonValue& value) {
@@ -70,11 +68,11 @@ StepRecord read_record(const JsonValue& value) {
   record.forward_bytes = value.at("forward_bytes").integer();
   if (value.has("copied_bytes")) record.copied_bytes = value.at("copied_bytes").integer();
   record.reads_data = value.at("reads_data").boolean();
-  record.reads = detail::read_int32s(value.at("reads"));
-  record.makes = detail::read_int32s(value.at("makes"));
+  record.reads = value.at("reads").ints();
+  record.makes = value.at("makes").ints();
   for (const JsonValue& write : value.at("writes").items()) {
-    const std::vector<JsonValue> pair = detail::read_row(write, 2);
-    record.writes.push_back({detail::read_int32(pair[0]), detail::read_int32(pair[1])});
+    const std::vector<JsonValue> pair = write.row(2);
+    record.writes.push_back({pair[0].int32(), pair[1].int32()});
   }
   return record;
 }
@@ -83,7 +81,7 @@ StepNode read_node(const JsonValue& value) {
   value.check_members({"name", "record", "us", "before_bytes", "inside_bytes", "after_bytes"}, {});
   StepNode node;
   node.name = value.at("name").string();
-  node.record = detail::read_int32(value.at("record"));
+  node.record = value.at("record").int32();
   node.us = value.at("us").number();
   node.before_bytes = value.at("before_bytes").integer();
   node.inside_bytes = value.at("inside_bytes").integer();
@@ -120,8 +118,8 @@ std::string StepProfile::to_json() const {
 }
 
 StepProfile StepProfile::from_json(std::string_view text, const std::string& source) {
-  return detail::read_step_profile(detail::parse_json(text, "memory plan", source),
-                                   detail::memory_plan_place(source));
+  const detail::JsonNode root = detail::parse_json(text, "memory plan", source);
+  return detail::read_step_profile(detail::memory_plan_value(root, source));
 }
 
 void StepProfile::save(const std::string& path) const {
@@ -132,8 +130,7 @@ StepProfile StepProfile::load(const std::string& path) {
   return from_json(detail::read_text_file(path), path);
 }
 
-StepProfile detail::read_step_profile(const JsonNode& root, const JsonPlace& place) {
-  const JsonValue value(root, place);
+StepProfile detail::read_step_profile(const JsonValue& value) {
   value.check_members({"name", "end_bytes", "gap_bytes", "plain_peak_bytes", "other_us", "values",
                        "records", "slots", "nodes"},
                       {"device", "other_devices"});
@@ -150,10 +147,8 @@ StepProfile detail::read_step_profile(const JsonNode& root, const JsonPlace& pla
     profile.records.push_back(read_record(row));
   for (const JsonValue& row : value.at("slots").items()) profile.slots.push_back(read_slot(row));
   for (const JsonValue& row : value.at("nodes").items()) profile.nodes.push_back(read_node(row));
-  if (const auto fault = detail::find_fault(profile)) {
-    const int line = detail::node_at(root, fault->path).line;
-    detail::raise_fault(*fault, place.source + ":" + std::to_string(line));
-  }
+  detail::raise_faults("memory plan", value.source(), &value.node(),
+                       [&] { detail::check_profile(profile); });
   return profile;
 }
 

@@ -9,39 +9,17 @@
 
 namespace remat::detail {
 
-namespace {
-
-std::vector<int64_t> bytes_of(const StepGraph& graph) {
-  std::vector<int64_t> bytes;
-  for (const StepValue& value : graph.profile.values) bytes.push_back(value.bytes);
-  return bytes;
-}
-
-}  // namespace
-
 StepSimulator::StepSimulator(const StepGraph& graph, const std::vector<int32_t>& positions,
-                             const StepGroups& groups, const ReplayCosts& costs,
-                             const OffloadTerms& offload)
+                             const StepGroups& groups, const OffloadTerms& offload)
     : graph_(graph),
       units_(graph, positions, groups),
       needs_(graph, units_),
-      moves_(graph, units_, offload),
-      bytes_(bytes_of(graph)),
-      timeline_(offload, bytes_),
-      costs_(costs),
-      top_index_(units_.size()),
-      last_holder_(graph.profile.values.size(), -1),
-      is_put_(graph.profile.values.size(), 0) {
-  std::vector<int32_t> index(units_.size(), -1);
+      moves_(graph, units_, offload) {
   for (int32_t s = 0; s < units_.segments(); ++s) {
-    const int32_t top = units_.top_of(s);
-    if (index[top] < 0) {
-      index[top] = static_cast<int32_t>(out_.top_units.size());
-      out_.top_units.push_back({units_[top].first_segment, units_[top].end_segment, 0});
-    }
+    const StepUnit& top = units_[units_[s].top];
+    if (top.first_segment == s) out_.top_units.push_back({s, top.end_segment, 0});
   }
-  for (int32_t u = 0; u < units_.size(); ++u) top_index_[u] = index[units_.top_of(u)];
-  for (size_t i = 0; i < last_holder_.size(); ++i) {
+  for (size_t i = 0; i < graph.profile.values.size(); ++i) {
     const auto v = static_cast<int32_t>(i);
     if (graph.is_programs(v) && graph.profile.values[v].released >= 0)
       released_values_.push_back(v);
@@ -50,23 +28,23 @@ StepSimulator::StepSimulator(const StepGraph& graph, const std::vector<int32_t>&
 
 const StepSimulation& StepSimulator::run(std::vector<char>& keep, MissingValues missing) {
   needs_.walk(keep, missing);
-  moves_.choose(needs_.kept_at_root(), keep);
+  moves_.begin(needs_.kept_at_root(), keep);
   out_.peak_bytes = out_.forward_peak_bytes = out_.peak_fixed_bytes = 0;
   out_.peak = {};
   out_.rerun_us = 0;
+  out_.offloaded_bytes = 0;
   out_.replays = 0;
   out_.runs.assign(graph_.profile.records.size(), 0);
   for (TopUnit& top : out_.top_units) top.peak_bytes = 0;
   done_.assign(units_.size(), 0);
   replayed_.assign(graph_.profile.values.size(), {});
   freed_.assign(graph_.profile.nodes.size() + 1, 0);
-  start_copies();
   run_forward();
-  start_backward();
+  const std::vector<int32_t> last_holder = start_backward();
   wait_for_backward();
-  let_go();
+  let_go(last_holder);
   run_backward();
-  if (!moves_.put().empty()) out_.waited_us = timeline_.run(copy_steps_).waited_us;
+  out_.waited_us = moves_.waited_us();
   return out_;
 }
 
@@ -94,45 +72,6 @@ void StepSimulator::run_forward() {
   out_.offloaded_bytes += sent[n];
 }
 
-void StepSimulator::start_copies() {
-  out_.offloaded_bytes = needed_ = 0;
-  out_.waited_us = 0;
-  for (const int32_t v : std::exchange(put_, moves_.put())) is_put_[v] = 0;
-  for (const int32_t v : put_) is_put_[v] = 1;
-  copy_steps_.clear();
-  if (put_.empty()) return;
-  needed_until_.assign(graph_.profile.nodes.size() + 1, 0);
-  dropped_by_.assign(graph_.profile.nodes.size() + 1, {});
-  pass_forward();
-}
-
-/// Records when values are put, and when the program drops them.
-void StepSimulator::pass_forward() {
-  const std::vector<StepRecord>& records = graph_.profile.records;
-  std::vector<std::vector<int32_t>> alone(records.size() + 1);
-  for (const int32_t v : put_) alone[graph_.profile.values[v].held_until + 1].push_back(v);
-  auto next = put_.begin();
-  const double other_us = graph_.profile.other_us / std::max<double>(1, graph_.size());
-  for (int32_t j = 0; j < graph_.size(); ++j) {
-    for (const int32_t v : alone[j]) copy_step(CopyStep::Kind::kAlone, v);
-    compute(records[j].forward_us + other_us);
-    for (; next != put_.end() && graph_.maker(*next) == j; ++next)
-      copy_step(CopyStep::Kind::kPut, *next);
-  }
-  for (const int32_t v : alone.back()) copy_step(CopyStep::Kind::kAlone, v);
-}
-
-void StepSimulator::copy_step(CopyStep::Kind kind, int32_t value) {
-  copy_steps_.push_back({kind, value, 0});
-}
-
-void StepSimulator::compute(double us) {
-  if (put_.empty()) return;
-  if (copy_steps_.empty() || copy_steps_.back().kind != CopyStep::Kind::kCompute)
-    copy_steps_.push_back({CopyStep::Kind::kCompute, -1, 0});
-  copy_steps_.back().us += us;
-}
-
 /// The record from which on a kept value takes memory besides what the program holds: outside
 /// memory is copied at once, other memory before it is written, and until then the program holds
 /// the storage.
@@ -142,25 +81,26 @@ int32_t StepSimulator::own_memory_from(int32_t value) const {
   return written == StepGraph::never ? graph_.profile.values[value].held_until + 1 : written;
 }
 
-void StepSimulator::start_backward() {
+std::vector<int32_t> StepSimulator::start_backward() {
   out_.kept_bytes = 0;
   note_storages();
-  for (const int32_t v : released_values_) last_holder_[v] = graph_.profile.values[v].released - 1;
+  std::vector<int32_t> last_holder(graph_.profile.values.size(), -1);
+  for (const int32_t v : released_values_) last_holder[v] = graph_.profile.values[v].released - 1;
   for (const int32_t copied : needs_.copied_from_outside()) out_.kept_bytes += graph_.bytes(copied);
   for (const HeldValue& kept : needs_.kept_at_root()) {
     if (graph_.is_programs(kept.value)) {
-      last_holder_[kept.value] = std::max(last_holder_[kept.value], kept.until);
+      last_holder[kept.value] = std::max(last_holder[kept.value], kept.until);
       continue;
     }
     if (moves_.leaves(kept.value)) {
-      needed_ += graph_.bytes(kept.value);
-      needed_until_[kept.until] += graph_.bytes(kept.value);
+      moves_.need(kept);
       continue;
     }
     out_.kept_bytes += graph_.bytes(kept.value);
     freed_[memory_until(kept)] += graph_.bytes(kept.value);
   }
   now_ = graph_.profile.end_bytes + out_.kept_bytes;
+  return last_holder;
 }
 
 void StepSimulator::note_storages() {
@@ -190,7 +130,8 @@ int32_t StepSimulator::memory_until(const HeldValue& kept) const {
 
 /// The moment counts as that of a record after the last.
 void StepSimulator::wait_for_backward() {
-  const int64_t bytes = now_ + moves_.leaving_bytes(needed_) + graph_.profile.gap_bytes;
+  const int64_t bytes =
+      now_ + moves_.leaving_bytes(moves_.needed_bytes()) + graph_.profile.gap_bytes;
   if (bytes <= out_.peak_bytes) return;
   out_.peak_bytes = bytes;
   out_.peak_fixed_bytes = graph_.profile.end_bytes + graph_.profile.gap_bytes;
@@ -198,12 +139,12 @@ void StepSimulator::wait_for_backward() {
 }
 
 /// Memory held by the program and by remat is freed by the last of them.
-void StepSimulator::let_go() {
+void StepSimulator::let_go(const std::vector<int32_t>& last_holder) {
   for (const int32_t v : released_values_) {
-    if (last_holder_[v] < 0) {
+    if (last_holder[v] < 0) {
       now_ -= graph_.bytes(v);
     } else {
-      freed_[last_holder_[v]] += graph_.bytes(v);
+      freed_[last_holder[v]] += graph_.bytes(v);
     }
   }
 }
@@ -215,24 +156,17 @@ void StepSimulator::run_backward() {
     const StepNode& node = profile.nodes[q];
     for (const int32_t slot : graph_.slots_of_node[q])
       replay(units_.segment_of(profile.slots[slot].record));
-    const int32_t top = top_index_[units_.segment_of(node.record)];
-    reach(node.inside_bytes, {StepPhase::kNode, -1, node.record, node_}, top);
-    end_node(q);
-    reach(node.after_bytes, {StepPhase::kNode, -1, node.record, node_}, top);
+    const int32_t segment = units_.segment_of(node.record);
+    reach(node.inside_bytes, {StepPhase::kNode, -1, node.record, node_}, segment);
+    now_ -= freed_[q];
+    moves_.end_node(q);
+    reach(node.after_bytes, {StepPhase::kNode, -1, node.record, node_}, segment);
   }
 }
 
-void StepSimulator::end_node(size_t node) {
-  now_ -= freed_[node];
-  if (put_.empty()) return;
-  compute(graph_.profile.nodes[node].us);
-  needed_ -= needed_until_[node];
-  for (const int32_t v : dropped_by_[node]) copy_step(CopyStep::Kind::kDrop, v);
-}
-
-void StepSimulator::reach(int64_t bytes, StepMoment moment, int32_t top_unit) {
-  int64_t& top_peak = out_.top_units[top_unit].peak_bytes;
-  const int64_t all = now_ + moves_.moving_bytes(needed_, out_.offloaded_bytes - needed_) + bytes;
+void StepSimulator::reach(int64_t bytes, StepMoment moment, int32_t unit) {
+  int64_t& top_peak = out_.top_units[units_[unit].top_index].peak_bytes;
+  const int64_t all = now_ + moves_.moving_bytes(out_.offloaded_bytes) + bytes;
   top_peak = std::max(top_peak, all);
   if (all <= out_.peak_bytes) return;
   out_.peak_bytes = all;
@@ -262,39 +196,37 @@ void StepSimulator::run_again(int32_t unit) {
   }
   for (const HeldValue& held : needs.held) replayed(unit, held.value).held = true;
   for (const int32_t v : needs.given) replayed(unit, v).given = true;
-  if (!put_.empty()) ask_for_moved(unit);
+  if (moves_.any_put()) get_moved(unit);
   for (const int32_t j : needs.runs) rerun_record(unit, j);
   for (const HeldValue& held : needs.held) freed_[held.until] += graph_.bytes(held.value);
-  out_.rerun_us += costs_.unit_us;
-  compute(costs_.unit_us);
   ++out_.replays;
 }
 
 /// A replay gets all given values before its first op runs. Those that slots hold are freed with
 /// the slots, the others after they have been read.
-void StepSimulator::ask_for_moved(int32_t unit) {
+void StepSimulator::get_moved(int32_t unit) {
   const UnitNeeds& needs = needs_.of(unit);
-  std::vector<int32_t> asked;
-  std::copy_if(needs.given.begin(), needs.given.end(), std::back_inserter(asked),
-               [&](int32_t v) { return is_put(v); });
-  std::sort(asked.begin(), asked.end());
+  std::vector<int32_t> moved;
+  std::copy_if(needs.given.begin(), needs.given.end(), std::back_inserter(moved),
+               [&](int32_t v) { return moves_.is_put(v); });
+  std::sort(moved.begin(), moved.end());
   for (const HeldValue& held : needs.given_held) {
-    if (!is_put(held.value)) continue;
+    if (!moves_.is_put(held.value)) continue;
     replayed(unit, held.value).held = true;
-    dropped_by_[held.until].push_back(held.value);
+    moves_.drop_with(held);
     if (moves_.leaves(held.value)) freed_[held.until] += graph_.bytes(held.value);
   }
-  for (const int32_t v : asked) {
-    copy_step(CopyStep::Kind::kAsk, v);
+  for (const int32_t v : moved) {
+    moves_.get(v);
     Replayed& of = replayed(unit, v);
     of.given = false;
-    of.asked = true;
+    of.got = true;
     of.present = true;
     if (moves_.leaves(v)) now_ += graph_.bytes(v);
   }
-  if (asked.empty()) return;
+  if (moved.empty()) return;
   reach(graph_.profile.nodes[node_].before_bytes,
-        {StepPhase::kReplay, unit, units_[unit].begin, node_}, top_index_[unit]);
+        {StepPhase::kReplay, unit, units_[unit].begin, node_}, unit);
 }
 
 /// Memory from outside that the step overwrites is restored before the unit runs.
@@ -307,12 +239,12 @@ void StepSimulator::read_again(int32_t unit, int32_t value, int32_t record) {
 void StepSimulator::rerun_record(int32_t unit, int32_t j) {
   const StepRecord& record = graph_.profile.records[j];
   ++out_.runs[j];
-  out_.rerun_us += record.replay_us + costs_.record_us;
-  compute(record.replay_us + costs_.record_us);
+  out_.rerun_us += record.replay_us;
+  moves_.compute(record.replay_us);
   for (const StepWrite& write : record.writes) write_again(unit, j, write);
   for (const int32_t v : record.makes) make(unit, v);
   reach(record.workspace_bytes + graph_.profile.nodes[node_].before_bytes,
-        {StepPhase::kReplay, unit, j, node_}, top_index_[unit]);
+        {StepPhase::kReplay, unit, j, node_}, unit);
   for (const int32_t v : graph_.results[j]) {
     if (!is_needed_after(unit, v, j)) drop(unit, v);
   }
@@ -347,8 +279,8 @@ void StepSimulator::drop(int32_t unit, int32_t value) {
   Replayed& of = replayed(unit, value);
   if (!of.present) return;
   of.present = false;
-  if (of.asked) copy_step(CopyStep::Kind::kDrop, value);
-  if (of.asked && !moves_.leaves(value)) return;
+  if (of.got) moves_.drop(value);
+  if (of.got && !moves_.leaves(value)) return;
   now_ -= graph_.replay_bytes(value);
 }
 

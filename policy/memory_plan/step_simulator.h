@@ -9,7 +9,6 @@
 
 #include <remat/memory_plan/step_cuts.h>
 
-#include "copy_timeline.h"
 #include "offload_moves.h"
 #include "step_needs.h"
 
@@ -19,47 +18,40 @@ class StepSimulator {
  public:
   /// Positions and groups must be valid; graph and offload terms must outlive this object.
   StepSimulator(const StepGraph& graph, const std::vector<int32_t>& positions,
-                const StepGroups& groups, const ReplayCosts& costs, const OffloadTerms& offload);
+                const StepGroups& groups, const OffloadTerms& offload);
 
   /// `keep`: a KeepFlag per value; with kKeep, values that cross cuts are added to it. The result
   /// is valid until the next run.
   const StepSimulation& run(std::vector<char>& keep, MissingValues missing);
 
-  const StepUnits& units() const { return units_; }
   /// True if anything needed this kept value in the last run.
   bool is_used(int32_t value) const { return needs_.is_used(value); }
   bool may_move(int32_t value) const { return moves_.may_move(value); }
   /// The result of the last run, and whether this value is offloaded in it.
   const StepSimulation& result() const { return out_; }
   bool leaves(int32_t value) const { return moves_.leaves(value); }
-  /// Events of offloaded values in the last run.
-  const std::vector<CopyStep>& copy_steps() const { return copy_steps_; }
 
  private:
   void run_forward();
-  void start_copies();
-  void pass_forward();
   int32_t own_memory_from(int32_t value) const;
-  void start_backward();
+  /// Returns, per value that the program releases, the node that frees it; -1: freed before
+  /// backward.
+  std::vector<int32_t> start_backward();
   void wait_for_backward();
-  void let_go();
+  void let_go(const std::vector<int32_t>& last_holder);
   void note_storages();
   int32_t memory_until(const HeldValue& kept) const;
   void run_backward();
-  void end_node(size_t node);
   void replay(int32_t unit);
   void run_again(int32_t unit);
-  void ask_for_moved(int32_t unit);
-  void compute(double us);
-  void copy_step(CopyStep::Kind kind, int32_t value);
-  bool is_put(int32_t value) const { return is_put_[value] != 0; }
+  void get_moved(int32_t unit);
   void read_again(int32_t unit, int32_t value, int32_t record);
   void rerun_record(int32_t unit, int32_t record);
   void write_again(int32_t unit, int32_t record, const StepWrite& write);
   void make(int32_t unit, int32_t value);
   void drop(int32_t unit, int32_t value);
   bool is_needed_after(int32_t unit, int32_t value, int32_t record) const;
-  void reach(int64_t bytes, StepMoment moment, int32_t top_unit);
+  void reach(int64_t bytes, StepMoment moment, int32_t unit);
 
   /// A replay's knowledge of a value.
   struct Replayed {
@@ -67,7 +59,7 @@ class StepSimulator {
     int32_t last = -1;     ///< The last record that reads it
     bool held = false;     ///< Held by slots after the replay
     bool given = false;    ///< The kept value is read; a recomputed one is dropped at once
-    bool asked = false;    ///< Requested from the engine, since it is offloaded
+    bool got = false;      ///< Got from the engine, since it is offloaded
     bool present = false;  ///< Has memory of its own
   };
   Replayed& replayed(int32_t unit, int32_t value);
@@ -76,26 +68,14 @@ class StepSimulator {
   StepUnits units_;
   StepNeeds needs_;
   OffloadMoves moves_;
-  std::vector<int64_t> bytes_;  // per value
-  CopyTimeline timeline_;
-  ReplayCosts costs_;
   StepSimulation out_;
-  std::vector<int32_t> top_index_;  // per unit, index into out_.top_units
-  int64_t now_ = 0;                 // bytes alive, without what backward makes outside of replays
+  int64_t now_ = 0;  // bytes alive, without what backward makes outside of replays
   int32_t node_ = 0;
   std::vector<int64_t> freed_;            // per node, when it has ended
   std::vector<char> done_;                // per unit
   std::vector<int32_t> released_values_;  // the program's memory that it releases
-  /// Per value: the node that frees that memory; -1: freed before backward.
-  std::vector<int32_t> last_holder_;
   std::vector<Replayed> replayed_;
   std::vector<int32_t> storage_until_;  // Per storage: the last node that holds a value of it
-  int64_t needed_ = 0;                  // Bytes that leave and that backward still needs
-  std::vector<int64_t> needed_until_;   // Per node: of these bytes, those that its end frees
-  std::vector<int32_t> put_;            // Values that the engine is given
-  std::vector<char> is_put_;            // Per value
-  std::vector<CopyStep> copy_steps_;
-  std::vector<std::vector<int32_t>> dropped_by_;  // per node: values that slots hold until its end
 };
 
 }  // namespace remat::detail

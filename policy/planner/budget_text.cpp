@@ -9,6 +9,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include <remat/planner/budget_text.h>
 #include <remat/planner/planner.h>
@@ -17,10 +18,7 @@ namespace remat {
 
 namespace {
 
-struct Unit {
-  std::string_view name;
-  int64_t bytes;
-};
+using Unit = std::pair<std::string_view, int64_t>;  // name and bytes
 
 constexpr int64_t most_bytes = 9000000000000000000;
 
@@ -36,20 +34,14 @@ constexpr std::array<Unit, 9> units = {{{"B", 1},
 
 /// A number at the beginning of a text, and the text after it.
 template <typename Number>
-struct Amount {
-  std::optional<Number> value;
-  std::string_view unit;
-};
-
-template <typename Number>
-Amount<Number> read_amount(std::string_view text) {
+std::pair<std::optional<Number>, std::string_view> read_amount(std::string_view text) {
   Number value = 0;
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc()) return {};
-  Amount<Number> amount{value, {rest, static_cast<size_t>(end - rest)}};
-  while (!amount.unit.empty() && amount.unit.front() == ' ') amount.unit.remove_prefix(1);
-  return amount;
+  std::string_view unit(rest, static_cast<size_t>(end - rest));
+  while (unit.starts_with(' ')) unit.remove_prefix(1);
+  return {value, unit};
 }
 
 /// The unit of that name, ignoring case; null if there is none.
@@ -59,7 +51,7 @@ const Unit* unit_named(std::string_view name) {
            std::tolower(static_cast<unsigned char>(b));
   };
   const auto* at = std::find_if(units.begin(), units.end(), [&](const Unit& unit) {
-    return std::equal(unit.name.begin(), unit.name.end(), name.begin(), name.end(), is_same);
+    return std::equal(unit.first.begin(), unit.first.end(), name.begin(), name.end(), is_same);
   });
   return at == units.end() ? nullptr : at;
 }
@@ -97,11 +89,11 @@ std::string detail::percent_text(double share, int digits) {
 
 std::optional<int64_t> detail::bytes_of(std::string_view text, int64_t whole) {
   // Whole numbers stay exact: doubles cannot represent odd numbers beyond 2^53.
-  const Amount<int64_t> exact = read_amount<int64_t>(text);
-  const Unit* const exact_unit = unit_named(exact.unit);
-  if (exact.value && exact_unit != nullptr && *exact.value >= 0 &&
-      *exact.value <= most_bytes / exact_unit->bytes) {
-    return *exact.value * exact_unit->bytes;
+  const auto [whole_number, exact_unit] = read_amount<int64_t>(text);
+  const Unit* const exact = unit_named(exact_unit);
+  if (whole_number && exact != nullptr && *whole_number >= 0 &&
+      *whole_number <= most_bytes / exact->second) {
+    return *whole_number * exact->second;
   }
   const auto [value, unit] = read_amount<double>(text);
   if (!value || !(*value >= 0 && *value <= static_cast<double>(most_bytes))) return std::nullopt;
@@ -109,7 +101,7 @@ std::optional<int64_t> detail::bytes_of(std::string_view text, int64_t whole) {
   if (unit != "%" && known == nullptr) return std::nullopt;
   const double share = *value / 100;
   const double bytes = known == nullptr ? share * static_cast<double>(whole)
-                                        : *value * static_cast<double>(known->bytes);
+                                        : *value * static_cast<double>(known->second);
   if (bytes > static_cast<double>(most_bytes)) return std::nullopt;
   return known == nullptr ? share_of(whole, share) : static_cast<int64_t>(bytes);
 }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Parses with nlohmann's SAX interface; lines come from an input iterator that counts them.
+// Parses with nlohmann's SAX interface, and counts lines on the way.
 #include <remat/planner/json_tree.h>
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <stdexcept>
 #include <unordered_set>
+#include <utility>
 
 #include <remat/policy/printable_text.h>
 
@@ -26,48 +27,11 @@ constexpr double max_exact_integer = 9007199254740992;  // 2^53
                               sentence);
 }
 
-/// Counts lines up to the character before the last one read, since the parser reads one past a
-/// number.
-struct Lines {
-  int count = 1;
-  bool last_was_newline = false;
-
-  void read(char c) {
-    if (last_was_newline) ++count;
-    last_was_newline = c == '\n';
-  }
-};
-
-class CountingIterator {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  CountingIterator(const char* at, Lines* lines) : at_(at), lines_(lines) {}
-  reference operator*() const {
-    lines_->read(*at_);
-    return *at_;
-  }
-  CountingIterator& operator++() {
-    ++at_;
-    return *this;
-  }
-  bool operator==(const CountingIterator& other) const { return at_ == other.at_; }
-  bool operator!=(const CountingIterator& other) const { return at_ != other.at_; }
-
- private:
-  const char* at_;
-  Lines* lines_;
-};
-
 /// Builds the tree. Every callback returns true; faults are thrown.
 class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
  public:
-  TreeBuilder(const std::string& what, const std::string& source, const Lines& lines)
-      : what_(what), source_(source), lines_(lines) {}
+  TreeBuilder(const std::string& what, const std::string& source, const int& line)
+      : what_(what), source_(source), line_(line) {}
 
   JsonNode take() { return std::move(root_); }
 
@@ -122,22 +86,17 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
 
  private:
   [[noreturn]] void fail(const std::string& sentence) const {
-    raise(what_, source_, lines_.count, sentence);
+    raise(what_, source_, line_, sentence);
   }
 
   JsonNode& add(JsonNode::Kind kind) {
     JsonNode* node = &root_;
     if (!stack_.empty()) {
-      JsonNode& parent = *stack_.back();
-      if (parent.kind == JsonNode::Kind::kObject) {
-        parent.members.push_back({key_, {}});
-        node = &parent.members.back().value;
-      } else {
-        node = &parent.items.emplace_back();
-      }
+      node = &stack_.back()->items.emplace_back();
+      node->key = std::exchange(key_, "");
     }
     node->kind = kind;
-    node->line = lines_.count;
+    node->line = line_;
     return *node;
   }
   bool open(JsonNode::Kind kind) {
@@ -155,7 +114,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
 
   const std::string& what_;
   const std::string& source_;
-  const Lines& lines_;
+  const int& line_;
   JsonNode root_;
   // Pointers stay valid: a parent gets no other child while one is open.
   std::vector<JsonNode*> stack_;
@@ -163,26 +122,8 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   std::string key_;
 };
 
-}  // namespace
-
-const JsonNode* JsonNode::find(std::string_view key) const {
-  const auto at = std::find_if(members.begin(), members.end(),
-                               [&](const JsonMember& member) { return member.key == key; });
-  return at == members.end() ? nullptr : &at->value;
-}
-
-JsonNode parse_json(std::string_view text, const std::string& what, const std::string& source) {
-  Lines lines;
-  TreeBuilder builder(what, source, lines);
-  const CountingIterator first(text.data(), &lines);
-  const CountingIterator last(text.data() + text.size(), &lines);
-  if (!nlohmann::json::sax_parse(first, last, &builder)) {
-    raise(what, source, lines.count, "expected JSON, got something else. Mend the file.");
-  }
-  return builder.take();
-}
-
-const JsonNode& node_at(const JsonNode& root, std::string_view path) {
+/// The line of a path such as "block_types[1].ops[0]", or of the last existing node on the way.
+int line_of(const JsonNode& root, std::string_view path) {
   const JsonNode* node = &root;
   while (!path.empty()) {
     if (path.front() == '.') path.remove_prefix(1);
@@ -198,19 +139,52 @@ const JsonNode& node_at(const JsonNode& root, std::string_view path) {
       length = std::min(path.find_first_of(".["), path.size());
       next = node->find(path.substr(0, length));
     }
-    if (next == nullptr) return *node;
+    if (next == nullptr) break;
     node = next;
     path.remove_prefix(length);
   }
-  return *node;
+  return node->line;
+}
+
+}  // namespace
+
+const JsonNode* JsonNode::find(std::string_view name) const {
+  if (kind != Kind::kObject) return nullptr;
+  const auto at = std::find_if(items.begin(), items.end(),
+                               [&](const JsonNode& member) { return member.key == name; });
+  return at == items.end() ? nullptr : &*at;
+}
+
+// Counts lines up to the character before the last one read, since the parser reads one past a
+// number.
+JsonNode parse_json(std::string_view text, const std::string& what, const std::string& source) {
+  int line = 1;
+  bool last_was_newline = false;
+  TreeBuilder builder(what, source, line);
+  const auto counted = std::views::transform(text, [&](char c) {
+    if (last_was_newline) ++line;
+    last_was_newline = c == '\n';
+    return c;
+  });
+  if (!nlohmann::json::sax_parse(counted.begin(), counted.end(), &builder))
+    raise(what, source, line, "expected JSON, got something else. Mend the file.");
+  return builder.take();
+}
+
+void raise_fault(const std::string& what, const std::string& source, const JsonNode* root,
+                 const Fault& fault) {
+  const std::string line = root == nullptr ? "" : ":" + std::to_string(line_of(*root, fault.path));
+  const std::string place = fault.place.empty() ? "" : " (" + fault.place + ")";
+  throw std::invalid_argument("[" + what + "] " + source + line + ": " + fault.path + place +
+                              ": expected " + fault.expected + ", got " + fault.got + ". " +
+                              fault.advice);
 }
 
 void JsonValue::fail(const std::string& expected, const std::string& got) const {
-  const std::string where = place_.path.empty() ? "the whole text" : place_.path;
-  raise(place_.what, place_.source, node_->line,
-        where + ": expected " + expected + ", got " + got + ". " +
-            (place_.advice.empty() ? "See policy/planner/schema/" + place_.what + ".schema.json."
-                                   : place_.advice));
+  raise(what_, source_, node_->line,
+        (path_.empty() ? "the whole text" : path_) + ": expected " + expected + ", got " + got +
+            ". " +
+            (advice_.empty() ? "See policy/planner/schema/" + what_ + ".schema.json." : advice_));
 }
 
 std::string JsonValue::shown() const {
@@ -242,32 +216,28 @@ void JsonValue::check_members(std::initializer_list<const char*> required,
   const auto among = [](const std::string& key, const auto& names) {
     return std::any_of(names.begin(), names.end(), [&](const char* name) { return key == name; });
   };
-  for (const auto& [key, member] : node_->members) {
-    if (among(key, required) || among(key, optional)) continue;
-    at(key.c_str()).fail("no member of this name", "\"" + key + "\"");
+  for (const JsonNode& node : node_->items) {
+    if (among(node.key, required) || among(node.key, optional)) continue;
+    member(node).fail("no member of this name", "\"" + node.key + "\"");
   }
 }
 
-JsonPlace JsonValue::member_place(const std::string& key) const {
-  JsonPlace place = place_;
-  place.path = place_.path.empty() ? key : place_.path + "." + key;
-  return place;
+JsonValue JsonValue::member(const JsonNode& node) const {
+  return {node, what_, source_, path_.empty() ? node.key : path_ + "." + node.key, advice_};
 }
 
 JsonValue JsonValue::at(const char* key) const {
-  const JsonNode* node = node_->kind == JsonNode::Kind::kObject ? node_->find(key) : nullptr;
+  const JsonNode* const node = node_->find(key);
   if (node == nullptr) fail("a member \"" + std::string(key) + "\"", "none");
-  return {*node, member_place(key)};
+  return member(*node);
 }
 
 std::vector<JsonValue> JsonValue::items() const {
   if (node_->kind != JsonNode::Kind::kArray) fail("an array", shown());
   std::vector<JsonValue> all;
   all.reserve(node_->items.size());
-  for (size_t i = 0; i < node_->items.size(); ++i) {
-    JsonPlace place = place_;
-    place.path += "[" + std::to_string(i) + "]";
-    all.emplace_back(node_->items[i], std::move(place));
+  for (const JsonNode& item : node_->items) {
+    all.emplace_back(item, what_, source_, path_ + "[" + std::to_string(all.size()) + "]", advice_);
   }
   return all;
 }
@@ -275,10 +245,7 @@ std::vector<JsonValue> JsonValue::items() const {
 std::vector<std::pair<std::string, JsonValue>> JsonValue::members() const {
   if (node_->kind != JsonNode::Kind::kObject) fail("an object", shown());
   std::vector<std::pair<std::string, JsonValue>> all;
-  all.reserve(node_->members.size());
-  for (const JsonMember& member : node_->members) {
-    all.emplace_back(member.key, JsonValue(member.value, member_place(member.key)));
-  }
+  for (const JsonNode& node : node_->items) all.emplace_back(node.key, member(node));
   return all;
 }
 
@@ -313,14 +280,28 @@ std::vector<std::string> JsonValue::strings() const {
   return all;
 }
 
-std::vector<int> JsonValue::ints() const {
-  std::vector<int> all;
-  for (const JsonValue& item : items()) {
-    const int64_t value = item.integer();
-    if (value < 0 || value > std::numeric_limits<int>::max())
-      item.fail("a number from 0 on", item.shown());
-    all.push_back(static_cast<int>(value));
-  }
+int32_t JsonValue::int32(int32_t least) const {
+  const int64_t value = integer();
+  if (value < least || value > std::numeric_limits<int32_t>::max())
+    fail("a number from " + std::to_string(least) + " on", shown());
+  return static_cast<int32_t>(value);
+}
+
+int64_t JsonValue::bytes() const {
+  const int64_t value = integer();
+  if (value < 0) fail("0 bytes or more", shown());
+  return value;
+}
+
+std::vector<int32_t> JsonValue::ints() const {
+  std::vector<int32_t> all;
+  for (const JsonValue& item : items()) all.push_back(item.int32());
+  return all;
+}
+
+std::vector<JsonValue> JsonValue::row(size_t size) const {
+  std::vector<JsonValue> all = items();
+  if (all.size() != size) fail("an array of " + std::to_string(size), shown());
   return all;
 }
 

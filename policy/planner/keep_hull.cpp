@@ -4,8 +4,9 @@
 // corners are found recursively, each between two known ones.
 #include "keep_hull.h"
 
-#include <remat/planner/min_cut.h>
+#include <unordered_set>
 
+#include <remat/planner/min_cut.h>
 #include <remat/planner/options.h>
 
 namespace remat::detail {
@@ -122,6 +123,24 @@ class Hull {
 std::vector<KeepPoint> keep_hull(const Block& block, const KeepBounds& bounds,
                                  const std::vector<Ticks>& rerun_time) {
   return Hull(block, bounds, rerun_time).run();
+}
+
+// Neighbours of the hull's sets may have lower peaks, which the hull ignores.
+std::vector<OpSet> hull_rerun_sets(const Block& block) {
+  std::vector<OpSet> sets;
+  std::unordered_set<OpSet> seen;
+  const auto add = [&](const OpSet& recompute) {
+    const OpSet rerun = without_dead_ops(block, recompute);
+    if (seen.insert(rerun).second) sets.push_back(rerun);
+  };
+  add(OpSet());
+  add(all_ops(block));
+  for (const KeepPoint& point : keep_hull(block, {})) add(point.rerun);
+  const size_t centres = sets.size();
+  for (size_t i = 0; i < centres; ++i) {
+    for (size_t u = 0; u < block.ops.size(); ++u) add(OpSet(sets[i]).flip(u));
+  }
+  return sets;
 }
 
 }  // namespace remat::detail

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Note [Lower bound] in lower_bound.h: dynamic programming over the chain for a given price.
+// Note [Lower bound] in lower_bound.h: dynamic programming over the chain for a given price. Which
+// ops wait for which in a region's backward, and what is held meanwhile.
 #include "lower_bound.h"
 
 #include <algorithm>
@@ -93,13 +94,12 @@ LowerBound::LowerBound(const ChainModel& model) : model_(model), hulls_(model.ty
 }
 
 void LowerBound::add_moments(size_t position) {
-  for (const BackwardMoment& from :
+  for (BackwardMoment& moment :
        backward_moments(with_gradient_only(model_.block(position)), position, moments_of_region)) {
-    Moment moment{position, from.held_bytes, from.holds_input, {}};
     for (size_t fate = 0; fate < fates; ++fate) {
       KeepBounds bounds;
       bounds.input_available = static_cast<Fate>(fate) != Fate::kGone;
-      moment.hulls.push_back(keep_hull(from.rest, bounds, rerun_times(from.rest)));
+      moment.hulls.push_back(keep_hull(moment.rest, bounds, rerun_times(moment.rest)));
     }
     moments_.push_back(std::move(moment));
   }
@@ -108,7 +108,7 @@ void LowerBound::add_moments(size_t position) {
 /// The best path through the regions so far, one State per fate of the tensor between two regions.
 struct LowerBound::State {
   double cost = infinity;
-  Line line;
+  Step line;  ///< Sums of bytes and time
 
   State plus(Ticks time, int64_t bytes, double price) const {
     State to = *this;
@@ -133,7 +133,7 @@ std::vector<LowerBound::BestPoints> LowerBound::best_points(double price) const 
   return best;
 }
 
-LowerBound::Line LowerBound::cheapest(const Moment& moment, double price) const {
+Step LowerBound::cheapest(const BackwardMoment& moment, double price) const {
   const std::vector<BestPoints> best = best_points(price);
   std::vector<State> states(fates);
   states[static_cast<size_t>(Fate::kKept)] = State{0, {}}.plus(0, model_.input_bytes(0), price);
@@ -156,21 +156,21 @@ LowerBound::Line LowerBound::cheapest(const Moment& moment, double price) const 
   return least.line;
 }
 
-double LowerBound::bound_at(const Moment& moment, int64_t room_bytes) const {
+double LowerBound::bound_at(const BackwardMoment& moment, int64_t room_bytes) const {
   if (room_bytes < 0) return infinity;
-  const auto over = [&](const Line& line) { return static_cast<double>(line.bytes - room_bytes); };
-  Line cheap = cheapest(moment, 0);  // keeps too much
+  const auto over = [&](const Step& line) { return static_cast<double>(line.bytes - room_bytes); };
+  Step cheap = cheapest(moment, 0);  // keeps too much
   if (over(cheap) <= 0) return static_cast<double>(cheap.time);
   // A price at which no time is worth a byte.
   const double high = 2.0 * static_cast<double>(model_.ideal_time) + 1.0;
-  Line small = cheapest(moment, high);
+  Step small = cheapest(moment, high);
   if (over(small) > 0) return infinity;
   double best = static_cast<double>(cheap.time);
   for (int i = 0; i < max_planes; ++i) {
     // The price at which the two lines time + price * (bytes - room) meet.
     const double price = static_cast<double>(small.time - cheap.time) /
                          static_cast<double>(cheap.bytes - small.bytes);
-    const Line line = cheapest(moment, price);
+    const Step line = cheapest(moment, price);
     const double value = static_cast<double>(line.time) + price * over(line);
     best = std::max(best, value);
     const double roof = static_cast<double>(cheap.time) + price * over(cheap);
@@ -182,11 +182,113 @@ double LowerBound::bound_at(const Moment& moment, int64_t room_bytes) const {
 
 double LowerBound::total_time_us(int64_t budget_bytes) const {
   double most = 0;
-  for (const Moment& moment : moments_)
+  for (const BackwardMoment& moment : moments_)
     most = std::max(most, bound_at(moment, budget_bytes - moment.held_bytes));
   if (most == infinity) return infinity;
   // Sums of doubles may be off in their last digits; the bound must not exceed the truth.
   return (static_cast<double>(model_.ideal_time) + most * (1 - 1e-9)) / 1e6;
+}
+
+namespace {
+
+/// Which backwards wait for which others, through gradients.
+class Waiting {
+ public:
+  Waiting(const Block& block, int op)
+      : block_(block), before_(block.ops.size(), 0), after_(block.ops.size(), 0) {
+    // Readers of an op's first out have their backward before the op's.
+    after_[op] = 1;
+    for (int u = op; u >= 0; --u) {
+      if (after_[u]) mark_producers(u);
+    }
+    before_[op] = 1;
+    const std::vector<char> reached = ops_with_gradient(block);
+    for (int v = op + 1; v < static_cast<int>(block.ops.size()); ++v) {
+      const std::vector<int>& ins = block.ops[v].ins;
+      const bool waits = std::any_of(ins.begin(), ins.end(), [&](int t) {
+        return block_.tensors[t].has_gradient && t != 0 && before_[block_.tensors[t].producer] != 0;
+      });
+      if (waits && reached[v]) before_[v] = 1;
+    }
+    after_[op] = 0;
+  }
+
+  /// True if v's backward waits for the op's.
+  bool after(int v) const { return after_[v] != 0; }
+  /// True if w is the op, or if w's backward must end before the op's begins.
+  bool before(int w) const { return before_[w] != 0; }
+  bool input_waits() const { return input_waits_; }
+  bool reaches_output() const { return before_[block_.tensors[block_.output].producer] != 0; }
+
+ private:
+  void mark_producers(int u) {
+    for (const int in : block_.ops[u].ins) {
+      if (!block_.tensors[in].has_gradient) continue;
+      if (in == 0) {
+        input_waits_ = true;
+      } else {
+        after_[block_.tensors[in].producer] = 1;
+      }
+    }
+  }
+
+  const Block& block_;
+  std::vector<char> before_;
+  std::vector<char> after_;
+  bool input_waits_ = false;
+};
+
+BackwardMoment moment_of(const Block& block, size_t position, int op, const Waiting& waiting) {
+  const BlockOp& self = block.ops[op];
+  BackwardMoment moment{position, self.bwd_tmp, false, block};
+  std::vector<char> gradient(block.tensors.size(), 0);
+  gradient[self.outs[0]] = 1;
+  for (size_t w = 0; w < block.ops.size(); ++w) {
+    if (!waiting.before(static_cast<int>(w))) continue;
+    for (const int in : block.ops[w].ins) {
+      // Such a gradient is allocated by now, and a later backward reads it.
+      const bool to_come = in == 0 || waiting.after(block.tensors[in].producer);
+      if (block.tensors[in].has_gradient && (to_come || static_cast<int>(w) == op))
+        gradient[in] = 1;
+    }
+  }
+  for (size_t t = 0; t < gradient.size(); ++t) {
+    if (gradient[t]) moment.held_bytes += block.tensors[t].bytes;
+  }
+  for (const int need : self.backward_needs) {
+    moment.held_bytes += block.tensors[need].bytes;
+    if (need == 0) moment.holds_input = true;
+    moment.rest.tensors[need].bytes = 0;
+  }
+  for (BlockTensor& tensor : moment.rest.tensors) tensor.first_backward_user = -1;
+  for (size_t v = 0; v < block.ops.size(); ++v) {
+    if (!waiting.after(static_cast<int>(v))) {
+      moment.rest.ops[v].backward_needs.clear();
+      continue;
+    }
+    for (const int need : block.ops[v].backward_needs) {
+      int& first = moment.rest.tensors[need].first_backward_user;
+      if (first < 0) first = static_cast<int>(v);
+    }
+  }
+  return moment;
+}
+
+}  // namespace
+
+std::vector<BackwardMoment> backward_moments(const Block& block, size_t position, size_t count) {
+  std::vector<BackwardMoment> moments;
+  for (size_t u = 0; u < block.ops.size(); ++u) {
+    const Waiting waiting(block, static_cast<int>(u));
+    if (!waiting.input_waits() || !waiting.reaches_output()) continue;
+    moments.push_back(moment_of(block, position, static_cast<int>(u), waiting));
+  }
+  std::stable_sort(
+      moments.begin(), moments.end(),
+      [](const BackwardMoment& a, const BackwardMoment& b) { return a.held_bytes > b.held_bytes; });
+  if (moments.size() > count)
+    moments.erase(moments.begin() + static_cast<std::ptrdiff_t>(count), moments.end());
+  return moments;
 }
 
 }  // namespace remat::detail

@@ -6,11 +6,27 @@
 #include <cstdint>
 #include <vector>
 
-#include <remat/planner/chain_model.h>
-#include "backward_moment.h"
+#include <remat/planner/chain.h>
+#include <remat/planner/step_function.h>
 #include "keep_hull.h"
 
 namespace remat::detail {
+
+/// The memory that any schedule holds, and what it must still provide, while the backward of one op
+/// runs.
+struct BackwardMoment {
+  size_t position = 0;  ///< Position of the region
+  int64_t held_bytes = 0;
+  bool holds_input = false;
+  /// The region with only what waits for the op: other ops need nothing, and tensors that are held
+  /// anyway have no bytes.
+  Block rest;
+  std::vector<std::vector<KeepPoint>> hulls = {};  ///< Hulls of `rest`, per fate of its input
+};
+
+/// The at most `count` moments of a region that hold most, without hulls. Covers only ops for whose
+/// backward all earlier regions wait.
+std::vector<BackwardMoment> backward_moments(const Block& block, size_t position, size_t count);
 
 /// Note [Lower bound]
 /// Take an op of region p whose backward must precede all backwards of the regions before p. While
@@ -33,29 +49,16 @@ class LowerBound {
   enum class Fate : uint8_t { kKept, kRerun, kGone, kHeldByOp };  // bytes of a chain tensor
   static constexpr size_t fates = 4;
 
-  struct Moment {
-    size_t position = 0;
-    int64_t held_bytes = 0;
-    bool holds_input = false;
-    /// Hulls of what waits in the region itself, per fate of its input.
-    std::vector<std::vector<KeepPoint>> hulls;
-  };
-
-  struct Line {
-    Ticks time = 0;
-    int64_t bytes = 0;
-  };
-
   struct State;
   using BestPoints = std::vector<const KeepPoint*>;  // per pair of fates; nullptr: impossible
 
   void add_moments(size_t position);
   std::vector<BestPoints> best_points(double price) const;  // per type
-  Line cheapest(const Moment& moment, double price) const;
-  double bound_at(const Moment& moment, int64_t room_bytes) const;
+  Step cheapest(const BackwardMoment& moment, double price) const;
+  double bound_at(const BackwardMoment& moment, int64_t room_bytes) const;
 
   const ChainModel& model_;
-  std::vector<Moment> moments_;
+  std::vector<BackwardMoment> moments_;
   std::vector<std::vector<std::vector<KeepPoint>>> hulls_;  // per type and pair of fates
 };
 

@@ -7,35 +7,28 @@
 #include <tuple>
 #include <unordered_set>
 
-#include "hull_options.h"
+#include "keep_hull.h"
 
 namespace remat::detail {
 
 namespace {
 
-/// Live bytes and their peak.
-struct Meter {
+int64_t measure_forward(const Block& block, const std::vector<char>& kept) {
   int64_t live = 0;
   int64_t peak = 0;
-
-  void note(int64_t workspace) { peak = std::max(peak, live + workspace); }
-};
-
-int64_t measure_forward(const Block& block, const std::vector<char>& kept) {
-  Meter meter;
   for (size_t u = 0; u < block.ops.size(); ++u) {
     const BlockOp& op = block.ops[u];
-    for (const int out : op.outs) meter.live += block.tensors[out].bytes;
-    meter.note(op.fwd_tmp);
+    for (const int out : op.outs) live += block.tensors[out].bytes;
+    peak = std::max(peak, live + op.fwd_tmp);
     const auto free_after = [&](int t) {
       if (block.inner(t) && !kept[t] && block.tensors[t].last_reader == static_cast<int>(u)) {
-        meter.live -= block.tensors[t].bytes;
+        live -= block.tensors[t].bytes;
       }
     };
     for (const int in : op.ins) free_after(in);
     for (const int out : op.outs) free_after(out);
   }
-  return meter.peak;
+  return peak;
 }
 
 /// Last op of the replay that reads each tensor; -1 if there is none.
@@ -55,27 +48,29 @@ class BackwardMeter {
 
   int64_t run() {
     for (size_t t = 0; t < alive_.size(); ++t) {
-      if (alive_[t]) meter_.live += block_.tensors[t].bytes;
+      if (alive_[t]) live_ += block_.tensors[t].bytes;
     }
     if (output_needed(block_, rerun_)) allocate(block_.output);
     gradient_[block_.output] = 1;
-    meter_.live += block_.output_bytes();
+    live_ += block_.output_bytes();
     replay();
     for (size_t u = block_.ops.size(); u-- > 0;) backward(static_cast<int>(u));
-    return meter_.peak;
+    return peak_;
   }
 
  private:
   void allocate(int t) {
     if (alive_[t]) return;
     alive_[t] = 1;
-    meter_.live += block_.tensors[t].bytes;
+    live_ += block_.tensors[t].bytes;
   }
   void release(int t) {
     if (!alive_[t]) return;
     alive_[t] = 0;
-    meter_.live -= block_.tensors[t].bytes;
+    live_ -= block_.tensors[t].bytes;
   }
+
+  void note(int64_t workspace) { peak_ = std::max(peak_, live_ + workspace); }
 
   void replay() {
     const std::vector<int> last_reader = last_replay_readers(block_, rerun_);
@@ -83,7 +78,7 @@ class BackwardMeter {
       if (!rerun_[u]) continue;
       const BlockOp& op = block_.ops[u];
       for (const int out : op.outs) allocate(out);
-      meter_.note(op.fwd_tmp);
+      note(op.fwd_tmp);
       const auto free_after = [&](int t) {
         if (t != 0 && block_.tensors[t].first_backward_user < 0 &&
             last_reader[t] <= static_cast<int>(u))
@@ -99,13 +94,13 @@ class BackwardMeter {
     for (const int in : op.ins) {
       if (!block_.tensors[in].has_gradient || gradient_[in]) continue;
       gradient_[in] = 1;
-      meter_.live += block_.tensors[in].bytes;
+      live_ += block_.tensors[in].bytes;
     }
-    meter_.note(op.bwd_tmp);
+    note(op.bwd_tmp);
     const int out = op.outs[0];
     if (gradient_[out]) {
       gradient_[out] = 0;
-      meter_.live -= block_.tensors[out].bytes;
+      live_ -= block_.tensors[out].bytes;
     }
     for (const int need : op.backward_needs) {
       if (need != 0 && block_.tensors[need].first_backward_user == u) release(need);
@@ -116,7 +111,8 @@ class BackwardMeter {
   const OpSet& rerun_;
   std::vector<char> alive_;
   std::vector<char> gradient_;
-  Meter meter_;
+  int64_t live_ = 0;
+  int64_t peak_ = 0;
 };
 
 /// All sets of ops without dead ones, for blocks of few ops.

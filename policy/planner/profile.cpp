@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Validation and digests of profiles.
+// Validation and digests of profiles, and their numbers.
+#include <unordered_map>
+
 #include <remat/planner/digest.h>
 #include <remat/planner/profile.h>
 
-#include <remat/planner/block.h>
 #include "profile_check.h"
 
 namespace remat {
@@ -31,7 +32,7 @@ void add_op(Digest& digest, const ProfileOp& op) {
 }  // namespace
 
 void Profile::validate(const std::string& source) const {
-  if (const auto fault = detail::find_fault(*this)) detail::raise_fault(*fault, source);
+  detail::raise_faults("profile", source, nullptr, [&] { detail::check_profile(*this); });
 }
 
 std::string Profile::digest() const {
@@ -52,5 +53,40 @@ std::string Profile::digest() const {
   }
   return digest.hex();
 }
+
+namespace detail {
+
+Block to_block(const BlockType& type) {
+  std::unordered_map<std::string, int> index_of = {{"in", 0}};
+  const auto indices = [&](const std::vector<std::string>& names) {
+    std::vector<int> all;
+    for (const std::string& name : names) add_once(all, index_of.at(name));
+    return all;
+  };
+  Block block(type.input_bytes, type.input_grad);
+  for (const ProfileOp& from : type.ops) {
+    block.ops.push_back({to_ticks(from.fwd_us),
+                         to_ticks(from.bwd_us),
+                         from.fwd_tmp_bytes,
+                         from.bwd_tmp_bytes,
+                         indices(from.ins),
+                         {},
+                         {}});
+    for (const ProfileTensor& out : from.outs) index_of.emplace(out.name, block.add_out(out.bytes));
+    block.ops.back().backward_needs = indices(from.bwd_needs);
+  }
+  block.link(index_of.at(type.output));
+  return block;
+}
+
+Chain to_chain(const Profile& profile) {
+  Chain chain;
+  for (const BlockType& type : profile.block_types) chain.types.push_back(to_block(type));
+  chain.regions = profile.chain;
+  chain.merges = profile.merge_patterns;
+  return chain;
+}
+
+}  // namespace detail
 
 }  // namespace remat

@@ -1,30 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The checks of profiles, as a search for the first fault.
+// The checks of profiles, and their numbers without names.
 #pragma once
 
-#include <optional>
 #include <string>
 
+#include <remat/planner/chain.h>
+#include <remat/planner/json_tree.h>
 #include <remat/planner/profile.h>
 
 namespace remat::detail {
 
-struct ProfileFault {
-  std::string path;   ///< Path as in the JSON, "block_types[1].ops[0].ins[2]"
-  std::string place;  ///< The path in names, "type 'attn', op 'attn.av'"; may be empty
-  std::string expected;
-  std::string got;
-  std::string advice;  ///< What to do, as a sentence
-};
+/// @throws Fault for the first fault of the profile.
+void check_profile(const Profile& profile);
 
-std::optional<ProfileFault> find_fault(const Profile& profile);
+/// The region in numbers. Tensors are numbered in the order of the ops' outs, from 1 on.
+Block to_block(const BlockType& type);
 
-/// Checks merge_patterns only. Types and chain must have no fault.
-std::optional<ProfileFault> check_merges(const Profile& profile);
-
-/// @throws std::invalid_argument that begins with "[profile] " and `where`.
-[[noreturn]] void raise_fault(const ProfileFault& fault, const std::string& where);
+/// The chain in numbers. Types have the indices of Profile::block_types.
+Chain to_chain(const Profile& profile);
 
 /// Sum of fwd and bwd over the chain: the time of a step in which nothing runs twice.
 double ideal_time_us(const Profile& profile);

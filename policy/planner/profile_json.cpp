@@ -7,7 +7,6 @@
 #include <remat/planner/json_tree.h>
 #include <remat/planner/profile.h>
 
-#include <remat/planner/block.h>
 #include "profile_check.h"
 
 namespace remat {
@@ -77,7 +76,7 @@ ordered_json op_json(const ProfileOp& op) {
 
 Profile Profile::from_json(std::string_view text, const std::string& source) {
   const detail::JsonNode root = detail::parse_json(text, "profile", source);
-  const JsonValue value(root, {"profile", source, ""});
+  const JsonValue value(root, "profile", source);
   value.check_members(
       {"time_unit", "byte_unit", "block_types", "chain"},
       {"name", "link_gbps", "merge_patterns", "ideal_time", "frontier", "best_known", "meta",
@@ -100,10 +99,7 @@ Profile Profile::from_json(std::string_view text, const std::string& source) {
       profile.merge_patterns.push_back({item.at("pattern").ints(), static_cast<int>(type)});
     }
   }
-  if (const auto fault = detail::find_fault(profile)) {
-    const int line = detail::node_at(root, fault->path).line;
-    detail::raise_fault(*fault, source + ":" + std::to_string(line));
-  }
+  detail::raise_faults("profile", source, &root, [&] { detail::check_profile(profile); });
   if (value.has("ideal_time")) check_ideal_time(profile, value.at("ideal_time"));
   return profile;
 }

@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <utility>
+#include <variant>
 
 namespace remat::detail {
 
@@ -18,86 +20,56 @@ namespace {
 class EventWriter {
  public:
   EventWriter(const Schedule& schedule, size_t length)
-      : schedule_(schedule), groups_of_(length), region_at_(length, none) {
+      : schedule_(schedule), groups_of_(length), region_at_(length, 0) {
     for (size_t i = 0; i < schedule.regions.size(); ++i)
       region_at_.at(schedule.regions[i].first) = i;
-    for (const ScheduledGroup& group : schedule.groups) {
-      if (group.first >= group.next || group.next >= length)
-        fail(group, "expected first < next < number of regions");
-      groups_of_[group.first].push_back(group.next);
-    }
+    for (const auto& [first, next] : schedule.groups)
+      groups_of_[first].push_back(static_cast<size_t>(next));
     for (std::vector<size_t>& nexts : groups_of_) std::sort(nexts.begin(), nexts.end());
   }
 
   std::vector<ScheduleEvent> run() {
-    tasks_.push_back({Task::Kind::kPart, 0, region_at_.size() - 1});
+    tasks_.emplace_back(Positions(0, region_at_.size() - 1));
     while (!tasks_.empty()) {
-      const Task task = tasks_.back();
+      const auto task = tasks_.back();
       tasks_.pop_back();
-      switch (task.kind) {
-        case Task::Kind::kPart:
-          part(task.index, task.last);
-          break;
-        case Task::Kind::kBackward:
-          events_.push_back({ScheduleEvent::Kind::kBackward, task.index});
-          break;
-        case Task::Kind::kRelease:
-          events_.push_back({ScheduleEvent::Kind::kRelease, task.index});
-          break;
+      if (const ScheduleEvent* const event = std::get_if<ScheduleEvent>(&task)) {
+        events_.push_back(*event);
+      } else {
+        const auto [first, last] = std::get<Positions>(task);
+        part(first, last);
       }
-    }
-    for (size_t first = 0; first < groups_of_.size(); ++first) {
-      if (!groups_of_[first].empty())
-        fail({first, groups_of_[first].back()}, "expected groups that nest");
     }
     return std::move(events_);
   }
 
  private:
-  static constexpr size_t none = std::numeric_limits<size_t>::max();
-
-  struct Task {
-    enum class Kind : uint8_t { kPart, kBackward, kRelease };
-    Kind kind;
-    size_t index;
-    size_t last = 0;
-  };
-
-  [[noreturn]] static void fail(const ScheduledGroup& group, const std::string& sentence) {
-    throw std::invalid_argument("group (" + std::to_string(group.first) + ", " +
-                                std::to_string(group.next) + "): " + sentence);
-  }
+  using Positions = std::pair<size_t, size_t>;  // first and last of a part
 
   void part(size_t first, size_t last) {
     std::vector<size_t>& nexts = groups_of_[first];
     if (!nexts.empty()) {
       const size_t next = nexts.back();
       nexts.pop_back();
-      if (next > last) fail({first, next}, "expected it inside the group around it");
-      if (next - 1 == first && next == last + 1) fail({first, next}, "expected regions after it");
       for (size_t i = first; i < next; ++i)
         events_.push_back({ScheduleEvent::Kind::kForwardOnly, i, i == first});
-      tasks_.push_back({Task::Kind::kPart, first, next - 1});
-      tasks_.push_back({Task::Kind::kRelease, next});
-      tasks_.push_back({Task::Kind::kPart, next, last});
+      tasks_.emplace_back(Positions(first, next - 1));
+      tasks_.emplace_back(ScheduleEvent{ScheduleEvent::Kind::kRelease, next});
+      tasks_.emplace_back(Positions(next, last));
       return;
     }
     const size_t index = region_at_[first];
-    const size_t after = index == none ? none : first + schedule_.regions[index].count;
-    if (index == none || after > last + 1) {
-      throw std::invalid_argument("region " + std::to_string(first) +
-                                  ": expected groups that begin and end with merged regions");
-    }
+    const size_t after = first + schedule_.regions[index].count;
     events_.push_back({ScheduleEvent::Kind::kForward, index});
-    tasks_.push_back({Task::Kind::kBackward, index});
-    if (after <= last) tasks_.push_back({Task::Kind::kPart, after, last});
+    tasks_.emplace_back(ScheduleEvent{ScheduleEvent::Kind::kBackward, index});
+    if (after <= last) tasks_.emplace_back(Positions(after, last));
   }
 
   const Schedule& schedule_;
   // Per first region, the `next` of each of its groups, outermost last.
   std::vector<std::vector<size_t>> groups_of_;
   std::vector<size_t> region_at_;
-  std::vector<Task> tasks_;
+  std::vector<std::variant<Positions, ScheduleEvent>> tasks_;
   std::vector<ScheduleEvent> events_;
 };
 
@@ -150,7 +122,7 @@ Schedule extract_schedule(const SequenceSolver& solver, int64_t bytes) {
     }
     const Choice choice = best_choice(solver, part);
     if (choice.kind == Choice::Kind::kGroup) {
-      schedule.groups.push_back({part.first, choice.next});
+      schedule.groups.push_back({static_cast<int>(part.first), static_cast<int>(choice.next)});
       parts.push_back({part.first, choice.next - 1, part.bytes});
       parts.push_back({choice.next, part.last, part.bytes - model.input_bytes(choice.next)});
       continue;

@@ -33,63 +33,63 @@ std::vector<OptionDemand> least_demands(const std::vector<Option>& options, cons
   return least;
 }
 
-/// The regions of a group while they run forward-only, one after the other.
-struct ForwardOnly {
-  void add(const ChainModel& model, size_t first, size_t region) {
-    const int64_t input_bytes = region > first ? model.input_bytes(region) : 0;
-    peak_bytes =
-        std::max(peak_bytes, model.forward_only_peak_bytes[model.chain[region]] + input_bytes);
-    time += model.block(region).fwd;
-  }
+/// Adds a region to those of a group that run forward-only, one after the other: their peak,
+/// besides the first region's input, and their time.
+void add_forward_only(const ChainModel& model, size_t first, size_t region, Step& pass) {
+  const int64_t input_bytes = region > first ? model.input_bytes(region) : 0;
+  pass.bytes =
+      std::max(pass.bytes, model.forward_only_peak_bytes[model.chain[region]] + input_bytes);
+  pass.time += model.block(region).fwd;
+}
 
-  int64_t peak_bytes = 0;  ///< Besides the first region's input
-  Ticks time = 0;
-};
-
-}  // namespace
-
-PartIds::PartIds(const std::vector<int>& chain)
-    : length_(chain.size()), ids_(length_ * length_, -1) {
+/// Per first and last region, an id of the part. Parts have one id if their types are equal and
+/// either all or none of them end the chain: an id stands for a shorter part's id and one more
+/// type.
+std::vector<int> part_ids(const std::vector<int>& chain) {
+  const size_t length = chain.size();
+  std::vector<int> ids(length * length, -1);
   std::unordered_map<uint64_t, int> known;
   const auto name = [&](int shorter, int type) {
     const uint64_t key =
         (static_cast<uint64_t>(static_cast<uint32_t>(shorter)) << 32) | static_cast<uint32_t>(type);
-    const auto [at, is_new] = known.try_emplace(key, count_);
-    if (is_new) ++count_;
-    return at->second;
+    return known.try_emplace(key, static_cast<int>(known.size())).first->second;
   };
   constexpr int end_of_chain = -2;
-  for (size_t first = 0; first < length_; ++first) {
+  for (size_t first = 0; first < length; ++first) {
     int id = -1;
-    for (size_t last = first; last < length_; ++last) {
+    for (size_t last = first; last < length; ++last) {
       id = name(id, chain[last]);
-      ids_[first * length_ + last] = last + 1 == length_ ? name(id, end_of_chain) : id;
+      ids[first * length + last] = last + 1 == length ? name(id, end_of_chain) : id;
     }
   }
+  return ids;
 }
 
-SequenceSolver::SequenceSolver(const ChainModel& model, const SolverOptions& options)
+}  // namespace
+
+SequenceSolver::SequenceSolver(const ChainModel& model, size_t max_breakpoints,
+                               const std::function<void(double)>& progress)
     : model_(model),
-      ids_(model.chain),
-      parts_(ids_.count()),
-      max_breakpoints_(options.max_breakpoints) {
+      ids_(part_ids(model.chain)),
+      parts_(static_cast<size_t>(*std::max_element(ids_.begin(), ids_.end())) + 1) {
   const size_t length = model.length();
   StepMinimum least;
+  size_t breakpoints = 0;
   for (size_t size = 1; size <= length; ++size) {
     for (size_t first = 0; first + size <= length; ++first) {
-      StepFunction& part = parts_[ids_.id(first, first + size - 1)];
+      StepFunction& part = parts_[id(first, first + size - 1)];
       if (!part.empty()) continue;
       solve(first, first + size - 1, least);
-      size_t limit = max_breakpoints_;
-      if (breakpoints_ > max_stored_steps)
+      size_t limit = max_breakpoints;
+      if (breakpoints > max_stored_steps)
         limit = limit == 0 ? thinned_steps : std::min(limit, thinned_steps);
       if (limit != 0 && least.best().size() > limit) exact_ = false;
       part = limit == 0 ? least.best() : thin_out(least.best(), limit);
-      breakpoints_ += part.size();
+      breakpoints += part.size();
     }
-    if (options.progress) {
+    if (progress) {
       const double done = static_cast<double>(size) / static_cast<double>(length);
-      options.progress(done * done * done);  // longer parts have more choices and more steps
+      progress(done * done * done);  // longer parts have more choices and more steps
     }
   }
 }
@@ -121,11 +121,11 @@ void SequenceSolver::solve(size_t first, size_t last, StepMinimum& least) {
     if (model_.matches(merge, first, last))
       try_options(last, merge.type, first + merge.pattern.size(), least);
   }
-  ForwardOnly pass;
+  Step pass;
   for (size_t j = first + 1; j <= last; ++j) {
-    pass.add(model_, first, j - 1);
+    add_forward_only(model_, first, j - 1, pass);
     least.lower(part(j, last), model_.input_bytes(j), part(first, j - 1), pass.time,
-                gradient_bytes(last) + pass.peak_bytes);
+                gradient_bytes(last) + pass.bytes);
   }
 }
 
@@ -152,10 +152,10 @@ void SequenceSolver::visit_choices(size_t first, size_t last, int64_t bytes, Tic
     if (!model_.matches(merge, first, last)) continue;
     visit_options({Choice::Kind::kMerged, merge.type, 0, first + merge.pattern.size()});
   }
-  ForwardOnly pass;
+  Step pass;
   for (size_t j = first + 1; j <= last; ++j) {
-    pass.add(model_, first, j - 1);
-    if (gradient_bytes(last) + pass.peak_bytes > bytes) break;
+    add_forward_only(model_, first, j - 1, pass);
+    if (gradient_bytes(last) + pass.bytes > bytes) break;
     const StepFunction& rights = part(j, last);
     const StepFunction& lefts = part(first, j - 1);
     if (pass.time + rights.back().time + lefts.back().time > most_time) continue;

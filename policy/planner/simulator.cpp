@@ -10,8 +10,7 @@ namespace remat::detail {
 
 namespace {
 
-/// Tracks which tensors exist, and counts their bytes. The class is large: it has a table for each
-/// kind of tensor.
+/// Tracks which tensors exist, and counts their bytes.
 class Machine {
  public:
   Machine(const ChainModel& model, const Schedule& schedule, size_t stop_at)
@@ -20,13 +19,9 @@ class Machine {
         stop_at_(stop_at),
         chain_(model.length() + 1, 0),
         chain_gradient_(model.length() + 1, 0),
-        tensors_(schedule.regions.size()),
-        kept_(schedule.regions.size()) {
-    for (size_t i = 0; i < schedule.regions.size(); ++i) {
-      const ScheduledRegion& region = schedule.regions[i];
-      tensors_[i].assign(model.types[region.type].tensors.size(), 0);
-      kept_[i] = kept_tensors(model.types[region.type], region.rerun);
-    }
+        tensors_(schedule.regions.size()) {
+    for (size_t i = 0; i < schedule.regions.size(); ++i)
+      tensors_[i].assign(model.types[schedule.regions[i].type].tensors.size(), 0);
     set(chain_[0], model.input_bytes(0), true);
   }
 
@@ -46,7 +41,7 @@ class Machine {
           set(chain_[event.index], chain_bytes(event.index), false);
           break;
       }
-      if (stopped_) break;
+      if (is_stopped()) break;
     }
     return std::move(result_);
   }
@@ -56,6 +51,9 @@ class Machine {
     throw std::logic_error("[simulator] region " + std::to_string(position) + ": expected " + what +
                            ", got none. Report this.");
   }
+
+  /// True once the moment has come at which to list what is held.
+  bool is_stopped() const { return moment_ > 0 && moment_ == stop_at_; }
 
   int64_t chain_bytes(size_t i) const {
     return i == 0 ? model_.input_bytes(0) : model_.output_bytes(i - 1);
@@ -70,13 +68,10 @@ class Machine {
   /// Advances the time by an op's duration and compares the bytes with the peak.
   void moment(size_t position, int type, int op, int64_t workspace, Ticks duration,
               bool in_backward) {
-    if (stopped_) return;
+    if (is_stopped()) return;
     result_.time += duration;
     ++moment_;
-    if (moment_ == stop_at_) {
-      list_held(position, type, op, workspace);
-      stopped_ = true;
-    }
+    if (is_stopped()) list_held(position, type, op, workspace);
     if (live_ + workspace <= result_.peak) return;
     result_.peak = live_ + workspace;
     result_.peak_step = moment_;
@@ -131,7 +126,7 @@ class Machine {
   void forward(size_t index) {
     const ScheduledRegion& region = schedule_.regions[index];
     run_forward(tensors_[index], region.type, region.first, region.first + region.count,
-                kept_[index]);
+                kept_tensors(model_.types[region.type], region.rerun));
   }
 
   void backward(size_t index) {
@@ -145,10 +140,9 @@ class Machine {
     replay(region, tensors, after);
     std::vector<char> gradients(tensors.size(), 0);
     gradients_ = &gradients;
-    gradients_region_ = &region;
-    for (size_t u = block.ops.size(); u-- > 0 && !stopped_;)
+    for (size_t u = block.ops.size(); u-- > 0 && !is_stopped();)
       backward_op(region, tensors, gradients, static_cast<int>(u), after);
-    if (stopped_) return;
+    if (is_stopped()) return;
     gradients_ = nullptr;
     set(chain_[after], block.output_bytes(), false);
     for (size_t t = 1; t < tensors.size(); ++t) {
@@ -221,9 +215,7 @@ class Machine {
            schedule_.regions[i].type);
     }
     if (running_ != nullptr) list(*running_, Holding::Kind::kTensor, position, type);
-    if (gradients_ != nullptr)
-      list(*gradients_, Holding::Kind::kGradient, gradients_region_->first,
-           gradients_region_->type);
+    if (gradients_ != nullptr) list(*gradients_, Holding::Kind::kGradient, position, type);
     std::stable_sort(held.begin(), held.end(),
                      [](const Holding& a, const Holding& b) { return a.bytes > b.bytes; });
   }
@@ -231,16 +223,13 @@ class Machine {
   const ChainModel& model_;
   const Schedule& schedule_;
   size_t stop_at_;
-  std::vector<char> chain_;                 // true if x_i exists
-  std::vector<char> chain_gradient_;        // true if its gradient exists
-  std::vector<std::vector<char>> tensors_;  // per scheduled region, its inner tensors
-  std::vector<std::vector<char>> kept_;
+  std::vector<char> chain_;                     // true if x_i exists
+  std::vector<char> chain_gradient_;            // true if its gradient exists
+  std::vector<std::vector<char>> tensors_;      // per scheduled region, its inner tensors
   const std::vector<char>* running_ = nullptr;  // Inner tensors of a forward-only run
   const std::vector<char>* gradients_ = nullptr;
-  const ScheduledRegion* gradients_region_ = nullptr;
   int64_t live_ = 0;
   size_t moment_ = 0;
-  bool stopped_ = false;
   Simulation result_;
 };
 
@@ -251,6 +240,38 @@ Simulation simulate(const ChainModel& model, const Schedule& schedule, bool list
   Simulation simulation = Machine(model, schedule, never).run();
   if (list_held) simulation.held = Machine(model, schedule, simulation.peak_step).run().held;
   return simulation;
+}
+
+// The arithmetic takes each region's four numbers.
+int64_t required_bytes(const ChainModel& model, const Schedule& schedule) {
+  int64_t held = model.input_bytes(0);
+  int64_t most = held;
+  int64_t gradient = 0;  // gradient that waits for the running part; 0 before the first backward
+  for (const ScheduleEvent& event : events_of(schedule, model.length())) {
+    if (event.kind == ScheduleEvent::Kind::kRelease) {
+      held -= model.input_bytes(event.index);
+      continue;
+    }
+    if (event.kind == ScheduleEvent::Kind::kForwardOnly) {
+      most =
+          std::max(most, held + gradient + model.forward_only_peak_bytes[model.chain[event.index]]);
+      held += model.output_bytes(event.index) - (event.first ? 0 : model.input_bytes(event.index));
+      continue;
+    }
+    const ScheduledRegion& region = schedule.regions[event.index];
+    const Block& block = model.types[region.type];
+    const Option option = measure_option(block, region.rerun);
+    int64_t left = option.kept;
+    if (event.kind == ScheduleEvent::Kind::kForward) {
+      most = std::max(most, held + gradient + option.forward_peak);
+      held += left + block.output_bytes();
+    } else {
+      held -= left + block.output_bytes();
+      most = std::max(most, held + option.backward_peak);
+      gradient = block.input_bytes();
+    }
+  }
+  return most;
 }
 
 }  // namespace remat::detail

@@ -33,9 +33,7 @@ struct Simulation {
   bool peak_in_backward = false;
 };
 
-/// @throws std::logic_error if an op finds what it reads missing: no schedule that events_of
-/// accepts leads to it.
-/// @throws std::invalid_argument as events_of does.
+/// @throws std::logic_error if an op finds what it reads missing, which is a defect.
 Simulation simulate(const ChainModel& model, const Schedule& schedule, bool list_held = false);
 
 /// Bytes that the schedule needs by the planner's arithmetic, x_0 included. `simulate` must find

@@ -292,8 +292,10 @@ Profile transformer_profile(const TransformerShape& shape, const DeviceRates& ra
   }
   profile.chain.push_back(3);
   profile.merge_patterns.push_back({{1, 2}, 4});
-  if (const auto fault = detail::find_fault(profile)) {
-    refuse("shape and rates (" + fault->path + ")", fault->expected, fault->got);
+  try {
+    detail::check_profile(profile);
+  } catch (const detail::Fault& fault) {
+    refuse("shape and rates (" + fault.path + ")", fault.expected, fault.got);
   }
   return profile;
 }

@@ -50,7 +50,7 @@ constexpr const char* kNotMeasured = "refused: [profile]";
 constexpr const char* kDirty = "refused: a Function marks dirty what crosses a cut";
 
 /// Few budgets and small programs, since planning would take most of the time otherwise.
-constexpr MemoryPlannerOptions kPlanning = {.costs = {}, .grid = 4, .evaluations = 150};
+constexpr MemoryPlannerOptions kPlanning = {.grid = 4, .evaluations = 150};
 
 constexpr uint64_t kOtherSeeds = 0x9e3779b97f4a7c15;
 constexpr uint64_t kStoreSeeds = 0xd1b54a32d192ed03;  // a store changes no program

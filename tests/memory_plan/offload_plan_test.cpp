@@ -44,7 +44,7 @@ TEST_CASE("What moves is in memory until it is sent, and when a replay has it", 
   const StepSimulation all = remat::simulate_step(line_step(5), moved(5));
   CHECK(all.peak_bytes == 40);
   CHECK(all.offloaded_bytes == 0);
-  const StepSimulation result = remat::simulate_step(line_step(5), moved(5), {}, slow_terms(0, 0));
+  const StepSimulation result = remat::simulate_step(line_step(5), moved(5), slow_terms(0, 0));
   CHECK(result.offloaded_bytes == 20);
   CHECK(result.forward_peak_bytes == 10);
   CHECK(result.kept_bytes == 20);
@@ -53,10 +53,10 @@ TEST_CASE("What moves is in memory until it is sent, and when a replay has it", 
 }
 
 TEST_CASE("What may be on its way counts, whatever the link does", "[memory_plan]") {
-  const StepSimulation result = remat::simulate_step(line_step(5), moved(5), {}, slow_terms(10, 5));
+  const StepSimulation result = remat::simulate_step(line_step(5), moved(5), slow_terms(10, 5));
   CHECK(result.forward_peak_bytes == 20);
   CHECK(result.peak_bytes == 35);
-  const StepSimulation loose = remat::simulate_step(line_step(5), moved(5), {}, slow_terms(20, 20));
+  const StepSimulation loose = remat::simulate_step(line_step(5), moved(5), slow_terms(20, 20));
   CHECK(loose.peak_bytes == 40);  // no more than if nothing moves
   CHECK(loose.waited_us == 0);    // The value has not left when it is asked for, so it stays.
 }
@@ -65,17 +65,17 @@ TEST_CASE("Copies are hidden by what is computed beside them", "[memory_plan]") 
   StepProfile profile = line_step(5);
   for (remat::StepRecord& record : profile.records) record.forward_us = 10;
   for (remat::StepNode& node : profile.nodes) node.us = 10;
-  CHECK(remat::simulate_step(profile, moved(5), {}, slow_terms(10, 10)).waited_us == 0);
+  CHECK(remat::simulate_step(profile, moved(5), slow_terms(10, 10)).waited_us == 0);
   for (remat::StepNode& node : profile.nodes) node.us = 4;
   // Value 2 is fetched when value 4 is asked for, 8 us before its own replay; value 1 after it.
-  CHECK(remat::simulate_step(profile, moved(5), {}, slow_terms(10, 10)).waited_us == 2 + 6);
+  CHECK(remat::simulate_step(profile, moved(5), slow_terms(10, 10)).waited_us == 2 + 6);
   profile.other_us = 50;  // between ops of the forward
-  CHECK(remat::simulate_step(profile, moved(5), {}, slow_terms(0, 10)).waited_us == 10 + 10 + 8);
+  CHECK(remat::simulate_step(profile, moved(5), slow_terms(0, 10)).waited_us == 10 + 10 + 8);
 }
 
 TEST_CASE("A memory that is full and storages that are small stay", "[memory_plan]") {
   const auto offloaded = [](const OffloadTerms& terms) {
-    return remat::simulate_step(line_step(5), moved(5), {}, terms).offloaded_bytes;
+    return remat::simulate_step(line_step(5), moved(5), terms).offloaded_bytes;
   };
   OffloadTerms terms = slow_terms(0, 0);
   terms.places[0].max_bytes = 15;
@@ -101,8 +101,7 @@ std::vector<StepProfile> models_that_move() {
 
 TEST_CASE("Nothing moves where making it again is faster", "[memory_plan]") {
   const StepProfile profile = remat::test::mlp_step(12);
-  const MemoryPlanner planner(profile,
-                              {.costs = {}, .offload = link(25, profile.plain_peak_bytes / 50)});
+  const MemoryPlanner planner(profile, {.offload = link(25, profile.plain_peak_bytes / 50)});
   for (int percent = 20; percent <= 100; percent += 10)
     CHECK(planner.plan(profile.plain_peak_bytes * percent / 100).offloaded_bytes == 0);
 }
@@ -112,7 +111,7 @@ TEST_CASE("A link never makes a plan slower, and a fast one makes small budgets 
   for (const StepProfile& profile : models_that_move()) {
     const MemoryPlanner without(profile);
     const int64_t window = profile.plain_peak_bytes / 50;
-    const MemoryPlanner fast(profile, {.costs = {}, .offload = link(25, window)});
+    const MemoryPlanner fast(profile, {.offload = link(25, window)});
     double saved = 0;
     for (int percent = 10; percent <= 100; percent += 10) {
       INFO(profile.name << " " << percent << " %");
@@ -127,8 +126,7 @@ TEST_CASE("A link never makes a plan slower, and a fast one makes small budgets 
       CHECK(plan.predicted_overhead <= alone.predicted_overhead);
       CHECK(plan.lower_bound == 0);
       saved += alone.predicted_overhead - plan.predicted_overhead;
-      const StepSimulation again =
-          remat::simulate_step(fast.profile(), plan.cuts, {}, plan.offload);
+      const StepSimulation again = remat::simulate_step(fast.profile(), plan.cuts, plan.offload);
       CHECK(again.peak_bytes == plan.predicted_peak_bytes);
       CHECK(again.offloaded_bytes == plan.offloaded_bytes);
       int64_t explained = 0;
@@ -144,7 +142,7 @@ TEST_CASE("A plan that moves is read back as it was", "[memory_plan]") {
   const StepProfile profile = remat::test::transformer_step(8);
   OffloadTerms terms = link(25, profile.plain_peak_bytes / 50);
   terms.places.push_back({.name = "disk", .out_gbps = 2, .in_gbps = 3, .max_bytes = 1 << 20});
-  const MemoryPlanner planner(profile, {.costs = {}, .offload = terms});
+  const MemoryPlanner planner(profile, {.offload = terms});
   const MemoryPlan plan = planner.plan(profile.plain_peak_bytes / 2);
   REQUIRE(plan.offloaded_bytes > 0);
   const MemoryPlan read = MemoryPlan::from_json(plan.to_json(), profile);
@@ -159,8 +157,7 @@ TEST_CASE("A plan that moves is read back as it was", "[memory_plan]") {
 
 TEST_CASE("A plan that lacks a part of what it says of moves is refused", "[memory_plan]") {
   const StepProfile profile = remat::test::transformer_step(8);
-  const MemoryPlanner planner(profile,
-                              {.costs = {}, .offload = link(25, profile.plain_peak_bytes / 50)});
+  const MemoryPlanner planner(profile, {.offload = link(25, profile.plain_peak_bytes / 50)});
   const std::string text = planner.plan(profile.plain_peak_bytes / 2).to_json();
   for (const std::string key : {"offload", "offloaded", "wait_us"}) {
     const size_t begin = text.find(" \"" + key + "\": ");
@@ -174,7 +171,7 @@ TEST_CASE("A plan that lacks a part of what it says of moves is refused", "[memo
 TEST_CASE("Terms that no plan can be made for are refused", "[memory_plan]") {
   const auto refusal = [](const OffloadTerms& terms) -> std::string {
     try {
-      MemoryPlanner(line_step(3), {.costs = {}, .offload = terms});
+      MemoryPlanner(line_step(3), {.offload = terms});
     } catch (const std::invalid_argument& error) {
       return error.what();
     }

@@ -69,7 +69,7 @@ TEST_CASE("A step that moves what it keeps never takes more than is predicted",
     INFO("seed " << seed);
     if (slow.offloaded_bytes == 0) continue;
     remat::OffloadTerms terms{.places = {{.out_gbps = 1, .in_gbps = 1}}};
-    const StepSimulation fast = remat::simulate_step(profile, cuts, {}, terms);
+    const StepSimulation fast = remat::simulate_step(profile, cuts, terms);
     REQUIRE(fast.offloaded_bytes == slow.offloaded_bytes);
     REQUIRE(fast.forward_peak_bytes == slow.forward_peak_bytes);
     REQUIRE(fast.kept_bytes == slow.kept_bytes);
@@ -79,7 +79,7 @@ TEST_CASE("A step that moves what it keeps never takes more than is predicted",
     equal += fast.peak_bytes == slow.peak_bytes ? 1 : 0;
     terms.prefetch_bytes = static_cast<int64_t>(random() % 100);
     terms.max_leaving_bytes = static_cast<int64_t>(random() % 100);
-    const StepSimulation loose = remat::simulate_step(profile, cuts, {}, terms);
+    const StepSimulation loose = remat::simulate_step(profile, cuts, terms);
     const int64_t more = loose.peak_bytes - fast.peak_bytes;
     REQUIRE(more >= 0);
     REQUIRE(more <= terms.prefetch_bytes + terms.max_leaving_bytes);

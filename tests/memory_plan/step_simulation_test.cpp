@@ -488,13 +488,6 @@ TEST_CASE("Of a written storage that the program lets go only the newest value i
   CHECK(remat::simulate_step(profile, cuts).peak_bytes == 220);
 }
 
-TEST_CASE("Replays and reruns cost what the options say", "[memory_plan]") {
-  StepCuts cuts = kept({1});
-  cuts.positions = {2};
-  const StepSimulation result = remat::simulate_step(line_step(4), cuts, {100, 10});
-  CHECK(result.rerun_us == 1 + 4 + 2 * 100 + 2 * 10);
-}
-
 TEST_CASE("Damaged cuts are refused by their place", "[memory_plan]") {
   StepCuts cuts;
   cuts.positions = {2, 2};

@@ -120,6 +120,10 @@ TEST_CASE("The model command plans a GPU that one does not have", "[tools][remat
                              ContainsSubstring("20.37 %"));
   CHECK_THAT(all.output,
              ContainsSubstring("each layer checkpointed: 583.90 MiB (8.83 %), overhead 31.76 %"));
+  const Folder folder;
+  const std::string profile = folder.file("profile.json");
+  CHECK(run(std::string(gpt2_large) + "--json --profile-out " + profile).exit_code == 0);
+  CHECK(run(profile).output == all.output);
   const Result frontier = run(std::string(gpt2_large) + "--json", "2>/dev/null");
   CHECK(nlohmann::json::parse(frontier.output)["frontier"].size() > 1000);
   const Result plan = run(std::string(gpt2_large) + "--budget 25% --explain 1/attn.qkv");
@@ -128,25 +132,7 @@ TEST_CASE("The model command plans a GPU that one does not have", "[tools][remat
              ContainsSubstring("10.34 % above") && ContainsSubstring("attn/attn.qkv: "));
 }
 
-TEST_CASE("A plan that was written can be replayed, and a changed one is refused",
-          "[tools][remat_plan]") {
-  const Folder folder;
-  CHECK(run(std::string(gpt2_large) + "--budget 1GiB --plan " + folder.file("plan.json") +
-            " --profile-out " + folder.file("profile.json"))
-            .exit_code == 0);
-  const Result replay = run(folder.file("profile.json") + " --replay " + folder.file("plan.json"));
-  CHECK(replay.exit_code == 0);
-  CHECK_THAT(replay.output, ContainsSubstring("no schedule is below"));
-  std::string text = folder.text("plan.json");
-  text.replace(text.find("RECOMPUTE"), 9, "SAVE");
-  std::ofstream(folder.path / "plan.json") << text;
-  const Result changed = run(folder.file("profile.json") + " --replay " + folder.file("plan.json"));
-  CHECK(changed.exit_code == 3);
-  CHECK_THAT(changed.output,
-             ContainsSubstring("[plan] ") && ContainsSubstring("what a replay comes to"));
-}
-
-TEST_CASE("The Pareto curve comes as numbers and as a picture", "[tools][remat_plan]") {
+TEST_CASE("The Pareto curve comes as numbers", "[tools][remat_plan]") {
   const Folder folder;
   CHECK(run(data("medium_08.json") + " --pareto " + folder.file("curve.csv")).exit_code == 0);
   const std::string csv = folder.text("curve.csv");
@@ -155,10 +141,6 @@ TEST_CASE("The Pareto curve comes as numbers and as a picture", "[tools][remat_p
       ContainsSubstring(
           "budget_bytes,total_time_us,overhead\n140,2739.000000,1.415343915\n148,1913.000000"));
   CHECK(std::count(csv.begin(), csv.end(), '\n') == 75);  // a line for each of the 74 breakpoints
-  CHECK(run(data("medium_08.json") + " --pareto " + folder.file("curve.svg")).exit_code == 0);
-  const std::string svg = folder.text("curve.svg");
-  CHECK(svg.rfind("<svg ", 0) == 0);
-  CHECK_THAT(svg, ContainsSubstring("Rotor's plans") && ContainsSubstring("</svg>"));
 }
 
 TEST_CASE("Errors go to the exit code that --help documents", "[tools][remat_plan][errors]") {
@@ -236,9 +218,8 @@ TEST_CASE("Arguments that would not be looked at are refused", "[tools][remat_pl
   CHECK(run(data("small_19.json") + " --budget 90B --plan " + folder.file("plan.json")).exit_code ==
         0);
   const std::string replay = data("small_19.json") + " --replay " + folder.file("plan.json");
-  CHECK(run(replay).exit_code == 0);
+  CHECK(run(replay).exit_code == 2);
   CHECK(run(replay + " --budget 90B").exit_code == 2);
-  CHECK(run(replay + " --explain nothing").exit_code == 2);
   CHECK(run(data("small_19.json") + " --budget 7B --explain nothing").exit_code == 2);
   CHECK(run(data("small_19.json") + " --budget 7B --explain b0.mm1").exit_code == 4);
   for (const char* option : {"--explain", "--budget", "--plan", "--replay", "--pareto"}) {
@@ -256,37 +237,6 @@ TEST_CASE("Output that is not taken is no success", "[tools][remat_plan][faults]
     CHECK(run(data("small_19.json") + arguments, ">&-").exit_code == 3);
   }
   CHECK(run("--help", "2>&1 >/dev/full").exit_code == 3);
-}
-
-TEST_CASE("A plan file with any number changed is refused", "[tools][remat_plan][faults]") {
-  const Folder folder;
-  const auto replay_with = [&](const std::string& budget, const char* key,
-                               const nlohmann::ordered_json& value) {
-    run(data("small_19.json") + " --budget " + budget + " --plan " + folder.file("plan.json"));
-    auto plan = nlohmann::ordered_json::parse(folder.text("plan.json"));
-    plan[key] = value;
-    std::ofstream(folder.path / "plan.json") << plan.dump(1);
-    return run(data("small_19.json") + " --replay " + folder.file("plan.json")).exit_code;
-  };
-  CHECK(replay_with("77B", "least_budget", 78) == 4);  // unchanged
-  CHECK(replay_with("77B", "least_budget", 79) == 3);
-  CHECK(replay_with("77B", "budget", 78) == 3);
-  CHECK(replay_with("77B", "least_at", "nowhere") == 3);
-  CHECK(replay_with("77B", "held", nlohmann::ordered_json::array()) == 3);
-  CHECK(replay_with("90B", "overhead", 0.25) == 0);  // unchanged
-  CHECK(replay_with("90B", "overhead", 0.2500001) == 3);
-  CHECK(replay_with("90B", "least_budget", -5) == 3);
-  CHECK(replay_with("90B", "budget", 1000000000000000) == 3);
-}
-
-TEST_CASE("A plan replays with the options that it was made with", "[tools][remat_plan]") {
-  const Folder folder;
-  const std::string model = "model --gpt2-small --batch 2 ";
-  for (const std::string options : {"", "--rotor"}) {
-    CAPTURE(options);
-    CHECK(run(model + options + " --budget 60% --plan " + folder.file("plan.json")).exit_code == 0);
-    CHECK(run(model + options + " --replay " + folder.file("plan.json")).exit_code == 0);
-  }
 }
 
 TEST_CASE("Runs that do the same are named one by one", "[tools][remat_plan][faults]") {
@@ -342,6 +292,11 @@ TEST_CASE("The profile of a measured step is planned", "[tools][remat_plan]") {
   const Result replay = run(step + " --replay " + folder.file("plan.json"));
   CHECK(replay.exit_code == 0);
   CHECK(replay.output == half.output);
+  CHECK(run(step + " --replay " + folder.file("plan.json") + " --budget 50%").exit_code == 2);
+  auto changed = nlohmann::ordered_json::parse(folder.text("plan.json"));
+  changed["plan"]["positions"][0] = 0;
+  std::ofstream(folder.path / "plan.json") << changed.dump(1);
+  CHECK(run(step + " --replay " + folder.file("plan.json")).exit_code == 3);
   CHECK(run(step + " --budget 1KiB").exit_code == 4);
   const Result place = run(step + " --budget 50% --explain transformer.h.3.mlp");
   CHECK_THAT(place.output, ContainsSubstring("transformer.h.3.mlp.c_fc: keeps"));
@@ -350,7 +305,7 @@ TEST_CASE("The profile of a measured step is planned", "[tools][remat_plan]") {
 TEST_CASE("What cannot be said of a measured step is refused", "[tools][remat_plan][faults]") {
   const Folder folder;
   const std::string step = data("../steps/gpt2_6.json");
-  for (const char* option : {"--rotor", "--max-breakpoints 50", "--pareto out.svg"}) {
+  for (const char* option : {"--rotor", "--max-breakpoints 50"}) {
     CAPTURE(option);
     const Result result = run(step + " " + option);
     CHECK(result.exit_code == 2);

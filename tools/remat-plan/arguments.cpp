@@ -20,8 +20,7 @@ const char* const footer = R"(Examples:
   remat-plan profile.json                                 what every budget costs
   remat-plan profile.json --budget 2.5GiB --plan out.json the fastest plan within 2.5 GiB
   remat-plan profile.json --budget 60% --explain attn.qkv what becomes of a slot, and why
-  remat-plan profile.json --pareto curve.svg              the curve as a picture (.csv: as numbers)
-  remat-plan profile.json --replay out.json               is a plan what it says it is?
+  remat-plan profile.json --pareto curve.csv              the curve as numbers
   remat-plan model --gpt2-large --batch 2 --seq 512 --gpu v100 --budget 25%
   remat-plan model --layers 96 --width 8192 --heads 64 --batch 1 --seq 2048 --gpu a100 --budget 40GB --json
 
@@ -64,10 +63,8 @@ void add_common(CLI::App& app, Arguments& arguments) {
            "layer checkpointed) to 1 (nothing runs twice)");
   add_text(app, "--plan", arguments.plan_path, "Write the plan for the budget as JSON");
   add_text(app, "--replay", arguments.replay_path,
-           "Replay this plan instead of making one, and compare all that it says; with the "
-           "--rotor and --max-breakpoints that it was made with");
-  add_text(app, "--pareto", arguments.pareto_path,
-           "Write what every budget costs, as .svg or .csv");
+           "Read this plan of a measured step instead of making one, and check it");
+  add_text(app, "--pareto", arguments.pareto_path, "Write what every budget costs as .csv");
   add_text(app, "--explain", arguments.explain,
            "What the plan does with an op or tensor, or with ROW/OP, and why");
   app.add_flag("--rotor", arguments.rotor,
@@ -173,13 +170,8 @@ void check(const Arguments& arguments) {
   if (arguments.max_breakpoints == 1)
     throw CLI::ValidationError("--max-breakpoints", "expected 0, or 2 or more, got 1");
   const std::string& path = arguments.pareto_path;
-  const auto ends_with = [&](const std::string& end) {
-    return path.size() > end.size() && path.compare(path.size() - end.size(), end.size(), end) == 0;
-  };
-  if (!path.empty() && !ends_with(".svg") && !ends_with(".csv")) {
-    throw CLI::ValidationError("--pareto",
-                               "expected a path that ends in .svg or .csv, got " + path);
-  }
+  if (!path.empty() && !path.ends_with(".csv"))
+    throw CLI::ValidationError("--pareto", "expected a path that ends in .csv, got " + path);
 }
 
 }  // namespace
@@ -200,12 +192,11 @@ bool parse(int argc, char** argv, Arguments& arguments, int& exit_code) {
   add_common(*model, arguments);
   try {
     app.parse(argc, argv);
-    arguments.from_model = model->parsed();
-    if (arguments.from_model == !arguments.profile_path.empty()) {
+    if (model->parsed() == !arguments.profile_path.empty()) {
       throw CLI::ValidationError("profile",
                                  "expected the path of a profile, or the word model and a shape");
     }
-    if (arguments.from_model) shape.finish(arguments);
+    if (model->parsed()) shape.finish(arguments);
     check(arguments);
     return true;
   } catch (const CLI::Success& help) {

@@ -21,13 +21,12 @@ enum ExitCode : int {
 /// One member per option.
 struct Arguments {
   std::string profile_path;  ///< Empty: the profile is that of a model.
-  bool from_model = false;
   remat::TransformerShape shape;
   remat::DeviceRates rates;
 
   std::string budget;       ///< Empty: all budgets.
   std::string plan_path;    ///< --plan
-  std::string replay_path;  ///< --replay
+  std::string replay_path;  ///< --replay, for measured steps
   std::string pareto_path;
   std::string profile_out_path;
   std::string explain;

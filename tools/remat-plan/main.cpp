@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // remat-plan: reads profiles and prints plans.
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -10,66 +8,32 @@
 #include <stdexcept>
 
 #include "arguments.h"
-#include "files.h"
 #include "output.h"
-#include "step_plans.h"
+#include "text.h"
 
 namespace remat_plan {
 
 namespace {
 
-/// Shows a progress line on the terminal while planning takes longer than half a second, and prints
-/// a warning to standard error once a long run is foreseeable.
-class Progress {
- public:
-  Progress(bool on_terminal, bool warns) : on_terminal_(on_terminal), warns_(warns) {}
-  ~Progress() { clear(); }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-
-  void show(double fraction) {
-    const auto now = std::chrono::steady_clock::now();
-    const double elapsed_s = std::chrono::duration<double>(now - begin_).count();
-    if (warns_ && elapsed_s > 1) warn(elapsed_s / fraction);
-    if (!on_terminal_ || now - last_ < std::chrono::milliseconds(shown_ ? 100 : 500)) return;
-    last_ = now;
-    shown_ = true;
-    std::cerr << "\rplanning " << static_cast<int>(100 * fraction) << " % " << std::flush;
-  }
-
- private:
-  void clear() const {
-    if (shown_) std::cerr << "\r\033[K" << std::flush;
-  }
-
-  void warn(double whole_s) {
-    warns_ = false;
-    constexpr double long_s = 10;
-    if (whole_s < long_s) return;
-    clear();
-    std::cerr << "[remat-plan] planning takes about " << std::ceil(whole_s)
-              << " s; --max-breakpoints 500 is faster, with plans that may be slower\n";
-  }
-
-  bool on_terminal_;
-  bool warns_;
-  bool shown_ = false;
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point last_ = begin_;
-};
-
+/// Makes the planner. Prints a warning to standard error once it is foreseeable that this takes
+/// long.
 remat::Planner make_planner(const remat::Profile& profile, const Arguments& arguments) {
-  Progress progress(isatty(STDERR_FILENO) != 0, arguments.max_breakpoints == 0);
+  constexpr double long_s = 10;
+  const auto begin = std::chrono::steady_clock::now();
+  bool is_foreseen = arguments.max_breakpoints != 0;
   remat::PlannerOptions options;
   if (arguments.rotor) options.plan_class = remat::PlanClass::kRotor;
   options.max_breakpoints = arguments.max_breakpoints;
-  options.progress = [&](double fraction) { progress.show(fraction); };
+  options.progress = [&](double fraction) {
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+    if (is_foreseen || elapsed.count() <= 1) return;
+    is_foreseen = true;
+    const double whole_s = elapsed.count() / fraction;
+    if (whole_s < long_s) return;
+    std::cerr << "[remat-plan] planning takes about " << std::ceil(whole_s)
+              << " s; --max-breakpoints 500 is faster, with plans that may be slower\n";
+  };
   return remat::Planner(profile, options);
-}
-
-void write_pareto(const remat::Planner& planner, const std::string& path) {
-  const bool svg = path.compare(path.size() - 4, 4, ".svg") == 0;
-  write_text(path, svg ? pareto_svg(planner) : planner.frontier().to_csv());
 }
 
 int show_plan(const Arguments& arguments, const remat::Planner& planner, const remat::Plan& plan) {
@@ -87,19 +51,22 @@ int show_plan(const Arguments& arguments, const remat::Planner& planner, const r
 }
 
 int run(const Arguments& arguments) {
-  const std::string text = arguments.from_model ? "" : read_text(arguments.profile_path);
+  const bool from_model = arguments.profile_path.empty();
+  const std::string text = from_model ? "" : read_text(arguments.profile_path);
   if (is_step_profile(text)) return plan_step(std::cout, arguments, text);
-  const remat::Profile profile = arguments.from_model
+  if (!arguments.replay_path.empty()) {
+    throw std::invalid_argument(
+        "[remat-plan] --replay: expected the profile of a measured step, got that of a chain of "
+        "regions. Leave it out.");
+  }
+  const remat::Profile profile = from_model
                                      ? remat::transformer_profile(arguments.shape, arguments.rates)
                                      : remat::Profile::from_json(text, arguments.profile_path);
   if (!arguments.profile_out_path.empty())
     write_text(arguments.profile_out_path, profile.to_json());
   const remat::Planner planner = make_planner(profile, arguments);
-  if (!arguments.pareto_path.empty()) write_pareto(planner, arguments.pareto_path);
-  if (!arguments.replay_path.empty()) {
-    const std::string text = read_text(arguments.replay_path);
-    return show_plan(arguments, planner, planner.read_plan(text, arguments.replay_path));
-  }
+  if (!arguments.pareto_path.empty())
+    write_text(arguments.pareto_path, planner.frontier().to_csv());
   if (!arguments.budget.empty())
     return show_plan(arguments, planner, planner.plan(planner.budget_bytes(arguments.budget)));
   if (arguments.json) {
@@ -121,15 +88,14 @@ void print_error(std::string text) {
 /// True for an error in a file, false for one in the arguments.
 bool is_of_file(const std::string& error, const Arguments& arguments) {
   const std::string step = "[memory plan] ";
-  return error.starts_with("[profile]") || error.starts_with("[plan]") ||
-         error.starts_with(step + arguments.profile_path) ||
+  return error.starts_with("[profile]") || error.starts_with(step + arguments.profile_path) ||
          (!arguments.replay_path.empty() && error.starts_with(step + arguments.replay_path));
 }
 
 int run_reporting(const Arguments& arguments) {
   try {
     return run(arguments);
-  } catch (const FileError& error) {
+  } catch (const std::runtime_error& error) {
     print_error(error.what());
     return kBadFile;
   } catch (const std::invalid_argument& error) {

@@ -9,7 +9,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <map>
+#include <utility>
 
 #include "text.h"
 
@@ -37,15 +37,22 @@ std::string names(const std::vector<const PlanRow*>& run, Policy policy) {
   return all;
 }
 
-/// Runs of rows with the same description, in the order of their first rows.
-struct Alike {
-  std::string description;
-  std::vector<int> rows;
-};
+/// Descriptions with the rows that they are of, in the order of their first rows.
+using Alike = std::vector<std::pair<std::string, std::vector<int>>>;
 
-std::vector<Alike> alike_runs(const Plan& plan) {
-  std::vector<Alike> all;
-  std::map<std::string, size_t> index_of;
+void add_row(Alike& all, const std::string& description, int row) {
+  const auto at = std::find_if(all.begin(), all.end(),
+                               [&](const auto& alike) { return alike.first == description; });
+  if (at == all.end()) {
+    all.push_back({description, {row}});
+  } else {
+    at->second.push_back(row);
+  }
+}
+
+/// Runs of rows with the same description.
+Alike alike_runs(const Plan& plan) {
+  Alike all;
   for (size_t i = 0; i < plan.table.size();) {
     std::vector<const PlanRow*> run;
     std::string regions;
@@ -58,9 +65,7 @@ std::vector<Alike> alike_runs(const Plan& plan) {
     std::string description = regions + ": ";
     const std::string again = names(run, Policy::kRecompute);
     description += again.empty() ? "nothing runs again" : "RECOMPUTE " + again;
-    const auto [at, is_new] = index_of.emplace(description, all.size());
-    if (is_new) all.push_back({description, {}});
-    all[at->second].rows.push_back(static_cast<int>(i));
+    add_row(all, description, static_cast<int>(i));
     i += run.size();
   }
   return all;
@@ -120,8 +125,8 @@ void print_plan(std::ostream& out, const Planner& planner, const Plan& plan) {
       out << " [" << group.first << ", " << group.next << ")";
     out << '\n';
   }
-  for (const Alike& alike : alike_runs(plan))
-    out << row_list(alike.rows) << "  " << alike.description << '\n';
+  for (const auto& [description, rows] : alike_runs(plan))
+    out << row_list(rows) << "  " << description << '\n';
 }
 
 void print_frontier(std::ostream& out, const Planner& planner) {
@@ -161,8 +166,7 @@ void print_frontier(std::ostream& out, const Planner& planner) {
 
 void print_explanation(std::ostream& out, const std::vector<remat::SlotReport>& reports) {
   // Rows with equal text share a line.
-  std::vector<Alike> all;
-  std::map<std::string, size_t> index_of;
+  Alike all;
   for (const remat::SlotReport& report : reports) {
     const std::string text =
         report.region + "/" + report.op + ": " + remat::policy_name(report.policy) + ", " +
@@ -170,14 +174,12 @@ void print_explanation(std::ostream& out, const std::vector<remat::SlotReport>& 
         format("; makes %s, keeps %s, one run %.2f us, runs %d times",
                in_words(report.out_bytes).c_str(), in_words(report.kept_bytes).c_str(),
                report.forward_us, report.forward_runs);
-    const auto [at, is_new] = index_of.emplace(text, all.size());
-    if (is_new) all.push_back({text, {}});
-    all[at->second].rows.push_back(report.position);
+    add_row(all, text, report.position);
   }
-  for (const Alike& alike : all) {
-    out << (alike.rows.size() == 1 ? "row " : "rows ");
-    for (size_t i = 0; i < alike.rows.size(); ++i) out << (i == 0 ? "" : " ") << alike.rows[i];
-    out << "\n  " << alike.description << '\n';
+  for (const auto& [description, rows] : all) {
+    out << (rows.size() == 1 ? "row" : "rows");
+    for (const int row : rows) out << ' ' << row;
+    out << "\n  " << description << '\n';
   }
 }
 

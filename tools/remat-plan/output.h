@@ -9,6 +9,8 @@
 
 #include <remat/planner/planner.h>
 
+#include "arguments.h"
+
 namespace remat_plan {
 
 void print_plan(std::ostream& out, const remat::Planner& planner, const remat::Plan& plan);
@@ -19,7 +21,12 @@ void print_explanation(std::ostream& out, const std::vector<remat::SlotReport>& 
 std::string plan_json(const remat::Plan& plan, const std::vector<remat::SlotReport>& reports);
 std::string frontier_json(const remat::Planner& planner);
 
-/// Plots overhead over budget: the plans, the bound, Rotor's plans, and every layer checkpointed.
-std::string pareto_svg(const remat::Planner& planner);
+/// True for the JSON of a StepProfile. Other text is that of a chain's profile, or damaged.
+bool is_step_profile(const std::string& text);
+
+/// Prints what the arguments ask for, and writes the files that they name.
+/// @return an ExitCode
+/// @throws std::invalid_argument for damaged files and for arguments that steps do not have.
+int plan_step(std::ostream& out, const Arguments& arguments, const std::string& text);
 
 }  // namespace remat_plan

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Plans steps by MemoryPlanner, and prints them.
-#include "step_plans.h"
+#include "output.h"
 
 #include <remat/memory_plan/memory_plan_file.h>
 #include <remat/memory_plan/memory_planner.h>
@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "files.h"
 #include "text.h"
 
 namespace remat_plan {
@@ -32,8 +31,6 @@ void check_arguments(const Arguments& arguments) {
   };
   if (arguments.rotor) refuse("--rotor", "Leave it out.");
   if (arguments.max_breakpoints != 0) refuse("--max-breakpoints", "Leave it out.");
-  if (!arguments.pareto_path.empty() && !arguments.pareto_path.ends_with(".csv"))
-    refuse("--pareto", "Write a .csv.");
 }
 
 int show(std::ostream& out, const Arguments& arguments, const MemoryPlan& plan) {
@@ -90,9 +87,9 @@ MemoryPlan replayed(const Arguments& arguments, const StepProfile& profile) {
   const std::string text = read_text(arguments.replay_path);
   MemoryPlan plan = remat::MemoryPlanFile::from_json(text, arguments.replay_path).plan;
   if (plan.profile_digest == profile.digest()) return plan;
-  throw FileError("[remat-plan] " + arguments.replay_path + ": expected a plan for profile " +
-                  profile.digest() + ", got one for " + plan.profile_digest +
-                  ". Give the profile that it was made for.");
+  throw std::runtime_error("[remat-plan] " + arguments.replay_path +
+                           ": expected a plan for profile " + profile.digest() + ", got one for " +
+                           plan.profile_digest + ". Give the profile that it was made for.");
 }
 
 }  // namespace

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Formats bytes and percentages.
+// Formats bytes and percentages; reads and writes whole files.
 #include "text.h"
 
 #include <cmath>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <sstream>
+#include <stdexcept>
 
 namespace remat_plan {
 
@@ -21,6 +26,27 @@ std::string in_words(int64_t bytes) {
   }
   return unit == 0 ? format("%lld B", static_cast<long long>(bytes))
                    : format("%.2f %s", value, units[unit]);
+}
+
+std::string read_text(const std::string& path) {
+  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  if (!file || !(text << file.rdbuf())) {
+    throw std::runtime_error(
+        "[remat-plan] " + path +
+        ": expected a file that can be read and is not empty. Correct the path.");
+  }
+  return text.str();
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file)
+    throw std::runtime_error("[remat-plan] " + path +
+                             ": expected a path that can be written. Correct it.");
 }
 
 }  // namespace remat_plan

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Numbers as text.
+// Numbers as text, and files.
 #pragma once
 
 #include <array>
@@ -23,5 +23,12 @@ std::string percent(double fraction);
 
 /// A text such as "792.3 MiB".
 std::string in_words(int64_t bytes);
+
+/// "-" is standard input.
+/// @throws std::runtime_error
+std::string read_text(const std::string& path);
+
+/// @throws std::runtime_error
+void write_text(const std::string& path, const std::string& text);
 
 }  // namespace remat_plan

@@ -17,7 +17,6 @@
 namespace remat {
 
 struct REMAT_API MemoryPlannerOptions {
-  ReplayCosts costs{};
   OffloadTerms offload{};  ///< See OffloadEngine::terms(). No places: nothing is moved
   int32_t grid = 32;       ///< Number of budgets for which kept values are changed one by one
   /// Number of simulations after which those changes end. Proposals of the chain planner, a few

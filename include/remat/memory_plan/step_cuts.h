@@ -34,12 +34,6 @@ struct REMAT_API StepCuts {
   void validate(const StepProfile& profile, const std::string& source = "cuts") const;
 };
 
-/// The cost of replays besides the ops' own times.
-struct ReplayCosts {
-  double unit_us = 0;    ///< Per segment or group that is replayed
-  double record_us = 0;  ///< Per record that is recomputed
-};
-
 enum class StepPhase : uint8_t { kForward, kReplay, kNode };
 
 /// The moment of a peak.
@@ -84,7 +78,6 @@ struct StepSimulation {
 /// Simulates a step with cuts. Peaks with OFFLOAD hold for any speed of the copies: see Note [Peaks
 /// with OFFLOAD] in policy/memory_plan/offload_moves.h. Without `offload`, OFFLOAD counts as SAVE.
 REMAT_API StepSimulation simulate_step(const StepProfile& profile, const StepCuts& cuts,
-                                       const ReplayCosts& costs = {},
                                        const OffloadTerms& offload = {});
 
 /// The peak in bytes of the step without remat, where every saved tensor stays until its node has

@@ -5,10 +5,8 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include <remat/planner/profile.h>
 #include <remat/policy/export.h>
 #include <remat/policy/policy.h>
 
@@ -53,12 +51,10 @@ struct REMAT_API Plan {
   bool feasible = false;  ///< False: no plan fits the budget, and the other members describe the
                           ///< one that needs least
   int64_t budget_bytes = 0;
-  double total_time_us = 0;  ///< Forward, backward and recomputation
-  double overhead = 0;       ///< Total time / ideal time - 1
-  int64_t predicted_peak_bytes = 0;
+  double total_time_us = 0;          ///< Forward, backward and recomputation
+  double overhead = 0;               ///< Total time / ideal time - 1
   int64_t simulated_peak_bytes = 0;  ///< Peak of the event-by-event simulation
   double lower_bound = 0;            ///< Overhead that no schedule beats
-  double gap = 0;                    ///< overhead - lower_bound
   int64_t least_budget_bytes = 0;    ///< The least that any plan of the class fits into
   std::vector<PlanRow> table;
   std::vector<PlanGroup> groups;  ///< Outer groups before inner ones
@@ -69,13 +65,6 @@ struct REMAT_API Plan {
   /// table and groups are empty, and total_time, overhead, predicted_peak, simulated_peak,
   /// lower_bound and gap are null; least_budget, least_at and held say why no plan fits.
   std::string to_json() const;
-
-  /// Reads a plan and simulates it on the profile; its times and bytes must match. Values that only
-  /// planning can compute are taken from the text if they are possible: least_budget, lower_bound,
-  /// and all of an infeasible plan. Planner::read_plan checks those as well.
-  /// @throws std::invalid_argument `[plan] source:line: place: expected ..., got .... What to do.`
-  static Plan from_json(std::string_view text, const Profile& profile,
-                        const std::string& source = "plan");
 };
 
 }  // namespace remat

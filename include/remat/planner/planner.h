@@ -95,12 +95,6 @@ class REMAT_API Planner {
   /// @throws std::invalid_argument if the budget is negative.
   Plan plan(int64_t budget_bytes) const;
 
-  /// As Plan::from_json, and also checks what only planning can compute: least_budget, lower_bound,
-  /// gap, and least_at and held of an infeasible plan. The planner needs the options with which the
-  /// plan was made. An infeasible plan gets the table that plan() gives it.
-  /// @throws std::invalid_argument as Plan::from_json.
-  Plan read_plan(std::string_view text, const std::string& source = "plan") const;
-
   /// Overhead that no schedule within the budget beats; infinity: none fits.
   double lower_bound(int64_t budget_bytes) const;
 

@@ -3,22 +3,71 @@
 // A chain of regions in numbers: what the planner plans, whoever names it.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include <remat/planner/block.h>
+#include <remat/planner/options.h>
+#include <remat/planner/profile.h>
 
 namespace remat::detail {
 
-/// Consecutive regions that may run as one region.
-struct ChainMerge {
-  std::vector<int> pattern;  ///< Indices into Chain::types
-  int type = 0;              ///< The merged type; its ops are those of the pattern, in order.
+/// A region of a split chain, as a part of a region of the original chain.
+struct RegionPart {
+  int original = 0;  ///< Position in the original chain
+  int part = 0;      ///< Index of this part in the original region
+  size_t first_op = 0;
 };
 
 struct Chain {
   std::vector<Block> types;
-  std::vector<int> regions;  ///< Per region in execution order, an index into types.
-  std::vector<ChainMerge> merges;
+  std::vector<int> regions;            ///< Per region in execution order, an index into types.
+  std::vector<MergePattern> merges;    ///< Its numbers are indices into types.
+  std::vector<RegionPart> parts = {};  ///< Per region of a split chain
+};
+
+/// The ops of several types, one after the other, as one type.
+Block merged_block(const std::vector<Block>& types, const std::vector<int>& pattern);
+
+constexpr size_t split_above = 18;  ///< Ops up to which pareto_options tries all policies
+
+/// Number of ops in the largest part that a region is cut into.
+size_t largest_part(const Block& block, size_t max_ops);
+
+/// Cuts types of more than `max_ops` ops where a single tensor passes, into parts of at most so
+/// many ops as far as possible. Types of the original keep their indices; a cut type is a merge of
+/// its parts if max_region_ops allow.
+Chain split_chain(Chain chain, size_t max_ops);
+
+/// Consecutive regions that may run as one.
+struct Merge {
+  std::vector<int> pattern;  ///< Types, as in ChainModel::chain
+  int type = 0;
+  int named = 0;  ///< The type in the chain that was given, which names its ops and tensors
+};
+
+/// The options that a planner may choose from.
+enum class OptionClass : uint8_t {
+  kAll,       ///< Any policy for any op
+  kSaveOnly,  ///< No op of a region that is replayed by itself runs again, as in Rotor's plans
+};
+
+struct ChainModel {
+  /// Regions of at most `exact_ops` ops have all their options tried.
+  ChainModel(const Chain& from, OptionClass options, int exact_ops);
+
+  size_t length() const { return chain.size(); }
+  const Block& block(size_t position) const { return types[chain[position]]; }
+  int64_t input_bytes(size_t position) const { return block(position).input_bytes(); }
+  int64_t output_bytes(size_t position) const { return block(position).output_bytes(); }
+  bool matches(const Merge& merge, size_t first, size_t last) const;
+
+  std::vector<Block> types;
+  std::vector<std::vector<Option>> options;      ///< Per type
+  std::vector<int64_t> forward_only_peak_bytes;  ///< Per type
+  std::vector<int> chain;
+  std::vector<Merge> merges;
+  Ticks ideal_time = 0;
 };
 
 }  // namespace remat::detail

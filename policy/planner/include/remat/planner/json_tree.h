@@ -12,8 +12,6 @@
 
 namespace remat::detail {
 
-struct JsonMember;
-
 struct JsonNode {
   enum class Kind : uint8_t { kNull, kBool, kInteger, kNumber, kString, kArray, kObject };
 
@@ -23,37 +21,57 @@ struct JsonNode {
   int64_t integer = 0;
   double number = 0;  ///< Also set for kInteger
   std::string text;
-  std::vector<JsonNode> items;
-  std::vector<JsonMember> members;
+  std::string key;              ///< Name of a member of an object
+  std::vector<JsonNode> items;  ///< Elements of an array, or members of an object
 
-  /// The member's value; nullptr if there is no such member.
-  const JsonNode* find(std::string_view key) const;
-};
-
-struct JsonMember {
-  std::string key;
-  JsonNode value;
-};
-
-/// The place of a value, with which errors begin: "[profile] file.json:12: chain[3]: ".
-struct JsonPlace {
-  std::string what;         ///< "profile" or "plan"
-  std::string source;       ///< Name of the text
-  std::string path;         ///< "block_types[1].ops[0].fwd"; empty for the whole text.
-  std::string advice = {};  ///< Last sentence of errors; empty: names the schema of `what`
+  /// The member; nullptr if there is no such member.
+  const JsonNode* find(std::string_view name) const;
 };
 
 /// @throws std::invalid_argument for malformed text, a duplicate member, more than 64 levels, or an
 /// integer outside int64.
 JsonNode parse_json(std::string_view text, const std::string& what, const std::string& source);
 
-/// The node at a path such as "block_types[1].ops[0]", or the last existing node on the way.
-const JsonNode& node_at(const JsonNode& root, std::string_view path);
+/// Thrown by checks of profiles and plans, which know neither the source of a text nor its lines.
+struct Fault {
+  std::string path;  ///< Path as in the JSON, "block_types[1].ops[0].ins[2]"
+  std::string expected;
+  std::string got;
+  std::string advice;      ///< What to do, as a sentence
+  std::string place = {};  ///< The path in names, "type 'attn', op 'attn.av'"; may be empty
+};
+
+/// @throws std::invalid_argument `[what] source:line: path (place): expected ..., got .... advice`,
+/// with the line of the path in `root`; without a line if `root` is null.
+[[noreturn]] void raise_fault(const std::string& what, const std::string& source,
+                              const JsonNode* root, const Fault& fault);
+
+/// Calls `check`, and raises the Fault that it throws.
+template <typename Check>
+void raise_faults(const std::string& what, const std::string& source, const JsonNode* root,
+                  const Check& check) {
+  try {
+    check();
+  } catch (const Fault& fault) {
+    raise_fault(what, source, root, fault);
+  }
+}
 
 /// A value that is being read. Copies are cheap. The tree must outlive it.
 class JsonValue {
  public:
-  JsonValue(const JsonNode& node, JsonPlace place) : node_(&node), place_(std::move(place)) {}
+  /// Errors begin with the place of the value: "[what] source:12: path: ". They end with `advice`;
+  /// if it is empty, with the schema of `what`.
+  JsonValue(const JsonNode& node, std::string what, std::string source, std::string path = "",
+            std::string advice = "")
+      : node_(&node),
+        what_(std::move(what)),
+        source_(std::move(source)),
+        path_(std::move(path)),
+        advice_(std::move(advice)) {}
+
+  const JsonNode& node() const { return *node_; }
+  const std::string& source() const { return source_; }
 
   /// Fails unless the value is an object that has all required members and no others but the
   /// optional ones.
@@ -70,17 +88,23 @@ class JsonValue {
   bool boolean() const;
   double number() const;
   int64_t integer() const;  ///< Accepts 3.0, too
+  int32_t int32(int32_t least = 0) const;
+  int64_t bytes() const;  ///< An integer that is not negative
   std::vector<std::string> strings() const;
-  std::vector<int> ints() const;
+  std::vector<int32_t> ints() const;
+  std::vector<JsonValue> row(size_t size) const;  ///< Items of an array of exactly `size` values
 
   [[noreturn]] void fail(const std::string& expected, const std::string& got) const;
   std::string shown() const;  ///< The value in words for an error: "12", "\"us\"", "an object"
 
  private:
-  JsonPlace member_place(const std::string& key) const;
+  JsonValue member(const JsonNode& node) const;
 
   const JsonNode* node_;
-  JsonPlace place_;
+  std::string what_;  // "profile" or "plan"
+  std::string source_;
+  std::string path_;  // "block_types[1].ops[0].fwd"; empty for the whole text
+  std::string advice_;
 };
 
 }  // namespace remat::detail

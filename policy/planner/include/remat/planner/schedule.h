@@ -7,7 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include <remat/planner/chain_model.h>
+#include <remat/planner/chain.h>
+#include <remat/planner/plan.h>
 #include <remat/planner/sequence_solver.h>
 
 namespace remat::detail {
@@ -20,16 +21,9 @@ struct ScheduledRegion {
   OpSet rerun;
 };
 
-/// Regions first to next - 1 run forward-only, then the part from `next` on, then these again from
-/// x_first.
-struct ScheduledGroup {
-  size_t first = 0;
-  size_t next = 0;
-};
-
 struct Schedule {
   std::vector<ScheduledRegion> regions;  ///< Cover the chain in order
-  std::vector<ScheduledGroup> groups;    ///< Outer groups before inner ones
+  std::vector<PlanGroup> groups;         ///< Outer groups before inner ones
 };
 
 /// A step of a running schedule. Forwards and backwards have an index into Schedule::regions.
@@ -43,8 +37,7 @@ struct ScheduleEvent {
   bool first = true;
 };
 
-/// The events of a schedule in order. @throws std::invalid_argument, text without a prefix, if
-/// groups cross, split a merged region or leave the chain.
+/// The events of a schedule in order. Groups must nest around whole regions.
 std::vector<ScheduleEvent> events_of(const Schedule& schedule, size_t length);
 
 /// The fastest schedule within `bytes` besides x_0, which must be enough for one. Among equally

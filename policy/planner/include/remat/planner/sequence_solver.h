@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include <remat/planner/chain_model.h>
+#include <remat/planner/chain.h>
 #include <remat/planner/step_function.h>
 
 namespace remat::detail {
@@ -25,21 +25,6 @@ struct Choice {
   size_t next = 0;    ///< First region that the choice leaves open; a group's j
 };
 
-/// Identifies every part by its types, and by whether it ends the chain. Equal parts have equal ids
-/// by construction: an id stands for a shorter part's id and one more type.
-class PartIds {
- public:
-  explicit PartIds(const std::vector<int>& chain);
-
-  int id(size_t first, size_t last) const { return ids_[first * length_ + last]; }
-  int count() const { return count_; }
-
- private:
-  size_t length_;
-  std::vector<int> ids_;
-  int count_ = 0;
-};
-
 /// Memory and time that an option of a part's first region takes. Bytes leave out the part's input.
 struct OptionDemand {
   int64_t least = 0;  ///< For its own forward and backward
@@ -47,24 +32,19 @@ struct OptionDemand {
   Ticks time = 0;     ///< Forward, backward and replay
 };
 
-struct SolverOptions {
-  size_t max_breakpoints = 0;  ///< Limit per part; 0: none, which is exact
-  std::function<void(double)> progress = {};
-};
-
 /// Solves each part [first, last]; its memory excludes its input x_first. The functions are exact
 /// over all options, merges and nested groups.
 class SequenceSolver {
  public:
-  /// The model must outlive this object.
-  SequenceSolver(const ChainModel& model, const SolverOptions& options);
+  /// `max_breakpoints`: limit per part; 0: none, which is exact. The model must outlive this
+  /// object.
+  SequenceSolver(const ChainModel& model, size_t max_breakpoints,
+                 const std::function<void(double)>& progress = {});
 
-  const StepFunction& part(size_t first, size_t last) const { return parts_[ids_.id(first, last)]; }
+  const StepFunction& part(size_t first, size_t last) const { return parts_[id(first, last)]; }
   const StepFunction& whole() const { return part(0, model_.length() - 1); }
   const ChainModel& model() const { return model_; }
   bool exact() const { return exact_; }
-  size_t breakpoints() const { return breakpoints_; }
-  int parts() const { return ids_.count(); }
 
   /// Calls `visit(choice, time)` for every choice that fits into `bytes` and takes at most
   /// `most_time`, with its least time: options in the order of ChainModel, then merged types, then
@@ -73,17 +53,18 @@ class SequenceSolver {
                      const std::function<void(const Choice&, Ticks)>& visit) const;
 
  private:
+  size_t id(size_t first, size_t last) const {
+    return static_cast<size_t>(ids_[first * model_.length() + last]);
+  }
   void solve(size_t first, size_t last, StepMinimum& least);
   void try_options(size_t last, int type, size_t next, StepMinimum& least);
   const std::vector<OptionDemand>& demands(int type, int64_t gradient_bytes);
   int64_t gradient_bytes(size_t last) const;
 
   const ChainModel& model_;
-  PartIds ids_;
+  std::vector<int> ids_;
   std::vector<StepFunction> parts_;
   std::map<std::pair<int, int64_t>, std::vector<OptionDemand>> demands_;  // By type and gradient
-  size_t max_breakpoints_;
-  size_t breakpoints_ = 0;
   bool exact_ = true;
 };
 
