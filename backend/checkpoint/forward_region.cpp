@@ -26,6 +26,7 @@
 #include <remat/tape/forward_scope.h>
 #include <remat/tape/function_replayer.h>
 #include <remat/tape/offload_hooks.h>
+#include <remat/tape/region_entry.h>
 #include <remat/tape/region_label.h>
 #include <remat/tape/result_aliases.h>
 #include <remat/tape/saved_tensors_hooks.h>
@@ -104,10 +105,9 @@ CallSettings call_settings(const CheckpointOptions& options) {
 }
 
 /// Keeps the state and `inputs`: by the hooks of the options or, without any, those around.
-std::unique_ptr<FunctionReplayer> keep_inputs(const CheckpointOptions& options,
-                                              std::unique_ptr<const RegionBody> body,
-                                              c10::ArrayRef<at::Tensor> inputs,
-                                              const CallSettings& calls) {
+std::shared_ptr<RegionEntry> keep_inputs(const CheckpointOptions& options,
+                                         c10::ArrayRef<at::Tensor> inputs,
+                                         const CallSettings& calls) {
   std::optional<UserHooksScope> hooks;
   if (options.offload_inputs) {
     hooks.emplace(as_input_hooks(options.offload_store), UserHooksScope::Of::kKeeping);
@@ -117,7 +117,7 @@ std::unique_ptr<FunctionReplayer> keep_inputs(const CheckpointOptions& options,
   std::optional<SavedTensorInfoGuard> info;
   if (Scope::current())
     info.emplace(SavedTensorInfo{SavedTensorKind::kCheckpointInput, options.name, /*call=*/{}, {}});
-  return std::make_unique<FunctionReplayer>(std::move(body), inputs, calls.state);
+  return std::make_shared<RegionEntry>(inputs, calls.state);
 }
 
 /// True while Python traces a graph of this thread's calls (make_fx, torch.export, aot_function).
@@ -214,7 +214,8 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
   std::optional<TapeTrust> trust;
   if (records(options)) trust = TapeTrust::of(options.name, *body);
   wait_for_collectives(inputs);
-  auto replayer = keep_inputs(options, std::move(body), inputs, calls);
+  const std::shared_ptr<RegionEntry> entry = keep_inputs(options, inputs, calls);
+  auto function = std::make_unique<FunctionReplayer>(std::move(body), entry);
   const bool strict = options.replay == ReplayEngine::kTape;
   auto advice = trust ? trust->advice() : TapeTrust::Advice{.refused = true, .trusted = {}};
   const bool wants_tape = strict || (!advice.refused && NestedTapes::allowed_here());
@@ -222,7 +223,7 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
   scope_ = std::make_unique<ForwardScope>(region_, inputs, std::move(calls));
   if (options.cuts.plain_calls) scope_->set_plain_calls();
   if (has_tape) {
-    auto tape = std::make_shared<TapeReplayer>(std::move(replayer), *trust);
+    auto tape = std::make_shared<TapeReplayer>(std::move(function), entry, *trust);
     scope_->record(tape->writable_tape(), std::move(advice.trusted), strict);
     if (!options.cuts.empty()) {
       scope_->cut(options.cuts, tape);
@@ -231,7 +232,7 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
     }
     replayer_ = tape;
   } else {
-    replayer_ = std::move(replayer);
+    replayer_ = std::move(function);
   }
   region_->set_replayer(replayer_);
 }

@@ -54,7 +54,7 @@ void CallProducts::read_outside(const at::Tensor& tensor, Origin origin, const O
   if (!region_.outside()[origin.number()].is_written()) {
     pending_.settle(tensor);
     outside_.keep_before_write(tensor, origin);
-    if (state_.recorder) state_.recorder->reset_outside(origin.number());
+    if (state_.recorder) state_.recorder->values().reset_outside(origin.number());
   } else {
     read(entry->second, tensor, reader);
     region_.outside()[origin.number()].cover_all();  // The product has all bytes.
@@ -104,7 +104,7 @@ void CallProducts::report_implicit(const CallProduct& product, const std::string
   const bool is_asked_for = region_.calls().records()[product.call()].call.is_op;
   if (state_.settings.implicit_keep == ImplicitKeep::kKeep || is_asked_for) return;
   const std::string text = c10::str(
-      where(region_.calls().records()[product.call()].call),
+      state_.where(region_.calls().records()[product.call()].call),
       ": expected no bare op to read its "
       "result (",
       product.meta().str(), ", ", product.size_bytes(), " bytes), got ", reader,
@@ -125,7 +125,7 @@ bool CallProducts::is_of_collective(size_t number) const {
 bool CallProducts::may_store(const CallRecord& record, const at::Tensor& tensor) const {
   if (record.call.policy != Policy::kOffload || !has_layout(tensor) || !state_.is_own_code())
     return false;
-  if (!op_.is_from_outside(tensor, state_.storages)) return true;
+  if (!running_.is_from_outside(tensor, state_.storages)) return true;
   return state_.settings.offload_inputs && is_stored_argument(tensor);
 }
 

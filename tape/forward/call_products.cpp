@@ -22,10 +22,6 @@ bool is_view_of(const at::Tensor& tensor, const at::Tensor& other) {
 
 }  // namespace
 
-std::string CallProducts::where(const NamedCall& call) const {
-  return c10::str("[checkpoint] ", region_.label(), ", ", call.str());
-}
-
 void CallProducts::end_call() {
   const CallSettings& settings = state_.settings;
   CallEnd& end = ends_.back();
@@ -39,7 +35,7 @@ void CallProducts::end_call() {
 /// Throws if a replay could not replace the call's result.
 void CallProducts::check_result(const at::Tensor& tensor, size_t position) const {
   const auto result = [&] {
-    return c10::str(where(running_.record->call), ", result ", position, " (",
+    return c10::str(state_.where(running_.record->call), ", result ", position, " (",
                     TensorMeta(tensor).str(), "): ");
   };
   TORCH_CHECK_VALUE(
@@ -86,7 +82,7 @@ CallOutput CallProducts::output_of(const at::Tensor& tensor, size_t position) {
   }
   output.source = CallOutput::Source::kArgument;
   TORCH_CHECK_NOT_IMPLEMENTED(
-      number != SavedCall::kNone, where(running_.record->call), ", result ", position, " (",
+      number != SavedCall::kNone, state_.where(running_.record->call), ", result ", position, " (",
       TensorMeta(tensor).str(),
       "): expected a new tensor or a view of an argument, got a view of a tensor that the function "
       "captures, which a replay could not find. Pass that tensor as an argument.");
@@ -126,7 +122,7 @@ void CallProducts::add_write(const SavedCall::Written& written) {
     if (has_joined && (written.argument == SavedCall::kNone || !outside.meta().requires_grad()))
       outside_in_graph_.insert(write.number);
     outside_products_[write.number] = number;
-    if (state_.recorder) state_.recorder->set_outside(write.number, number);
+    if (state_.recorder) state_.recorder->values().set_outside(write.number, number);
   } else {
     state_.storages.enter(memory_of(written.tensor), Origin::product(number));
     if (written.origin.is_product()) base_products_[number] = written.origin.number();

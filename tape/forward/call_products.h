@@ -35,16 +35,15 @@ namespace remat {
 /// replay gets there.
 class CallProducts {
  public:
-  /// `running` is the running SAVE call, `op` its running op.
+  /// `running` is the running SAVE call.
   CallProducts(ForwardState& state, OutsideWatch& outside, ForwardSlots& slots,
-               PendingWrites& pending, const SavedCall& running, const SavedOp& op)
+               PendingWrites& pending, const SavedCall& running)
       : state_(state),
         region_(*state.region),
         outside_(outside),
         slots_(slots),
         pending_(pending),
-        running_(running),
-        op_(op) {}
+        running_(running) {}
   CallProducts(const CallProducts&) = delete;
   CallProducts& operator=(const CallProducts&) = delete;
 
@@ -99,7 +98,6 @@ class CallProducts {
                           c10::function_ref<void()> keep);
   bool may_store(const CallRecord& record, const at::Tensor& tensor) const;
   bool is_stored_argument(const at::Tensor& tensor) const;
-  std::string where(const NamedCall& call) const;
 
   ForwardState& state_;
   Region& region_;
@@ -107,7 +105,6 @@ class CallProducts {
   ForwardSlots& slots_;
   PendingWrites& pending_;
   const SavedCall& running_;
-  const SavedOp& op_;                                    // The running call's op.
   std::vector<CallEnd> ends_;                            // One per call.
   int recomputed_ = 0;                                   // Number of running RECOMPUTE calls.
   std::unordered_set<size_t> outside_in_graph_;          // Outside storages that joined the graph.

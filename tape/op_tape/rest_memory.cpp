@@ -14,8 +14,7 @@ constexpr size_t kLooks = 8;  // While a segment grows by its usual size.
 }  // namespace
 
 void RestMemory::wrote(const Tape& tape, const TapeRecord& record) {
-  for (const auto i : c10::irange(record.write_count)) {
-    const TapeWrite& write = tape.writes(record)[i];
+  for (const TapeWrite& write : tape.writes(record)) {
     for (Made& made : made_) {
       if (made.value == write.before) made.value = write.after;
     }

@@ -68,9 +68,8 @@ class KeptRequiresGrad {
 /// Replaces the user's state by that of region entry, and back.
 class UserStateExchange {
  public:
-  UserStateExchange(const std::vector<std::shared_ptr<StateHook>>& hooks,
-                    const std::vector<std::any>& entry)
-      : hooks_(hooks), entry_(entry) {
+  explicit UserStateExchange(const RegionEntry& entry)
+      : hooks_(entry.state_hooks()), at_entry_(entry.user_states()) {
     SuspendScopes suspend;
     present_.reserve(hooks_.size());
     for (const auto& hook : hooks_) present_.push_back(hook->snapshot());
@@ -80,7 +79,7 @@ class UserStateExchange {
     SuspendScopes suspend;
     for (const auto i : c10::irange(hooks_.size())) {
       begun_ = i + 1;
-      hooks_[i]->restore(entry_[i]);
+      hooks_[i]->restore(at_entry_[i]);
     }
   }
 
@@ -99,8 +98,8 @@ class UserStateExchange {
   }
 
  private:
-  const std::vector<std::shared_ptr<StateHook>>& hooks_;
-  const std::vector<std::any>& entry_;
+  const StateHooks& hooks_;
+  const std::vector<std::any>& at_entry_;
   std::vector<std::any> present_;
   size_t begun_ = 0;
 };
@@ -124,23 +123,6 @@ class UserStateExchange {
                 ": expected its function to throw std::exceptions only when it runs again, got "
                 "something else. Throw a std::exception.");
   }
-}
-
-/// True if saved tensors go to slots of the innermost region, not to one of its SAVE calls.
-bool saves_into_slots() {
-  Scope* const scope = Scope::current();
-  const Scope* const region = scope ? scope->region_scope() : nullptr;
-  if (!region) return false;
-  const TraceScope place = region->trace_scope();
-  return place.region && !place.saved_call;
-}
-
-/// Note [Slots of arguments]: the outer region's replay may pass two tensors where its forward
-/// passed one twice (its own argument, and the same tensor captured). So each argument has a slot
-/// there, used or not.
-void add_slot(const at::Tensor& argument) {
-  if (argument.is_inference()) return;  // The first one has no slot either.
-  torch::autograd::SavedVariable(variable_data(argument), /*is_output=*/false);
 }
 
 /// Note [Numbers of nodes]: autograd runs the node with the highest sequence number first, which
@@ -169,40 +151,6 @@ class RegionsMadeInside {
 
 }  // namespace
 
-FunctionReplayer::FunctionReplayer(std::unique_ptr<const RegionBody> body,
-                                   c10::ArrayRef<at::Tensor> inputs, const Options& options)
-    : body_(std::move(body)),
-      thread_state_(ThreadState::read()),
-      state_hooks_(options.state_hooks) {
-  inputs_.reserve(inputs.size());
-  FirstPosition<const c10::TensorImpl*> seen;
-  for (const auto i : c10::irange(inputs.size())) {
-    // A tensor that is passed twice is one tensor in the replay, too.
-    const size_t position = seen.find(inputs[i].unsafeGetTensorImpl()).value_or(i);
-    seen.add(inputs[i].unsafeGetTensorImpl());
-    first_position_.push_back(position);
-    if (position != i && inputs[i].defined() && saves_into_slots()) add_slot(inputs[i]);
-    inputs_.emplace_back(i, position == i ? inputs[i] : at::Tensor());
-  }
-  if (options.preserve_rng) generators_ = read_generators(options.generators);
-  SuspendScopes suspend;
-  for (const auto& hook : state_hooks_) states_.push_back(hook->snapshot());
-}
-
-void FunctionReplayer::finish_forward(const Region& region) {
-  if (!region.draws()) drop_current(generators_);
-  for (RegionInput& input : inputs_) input.finish_forward();
-  if (region.slots().empty() || region.intercept()) return;
-  for (const RegionInput& input : inputs_) input.check_not_written_inside(region.label());
-}
-
-void FunctionReplayer::release_function() noexcept {
-  body_.reset();
-  generators_.clear();
-  state_hooks_.clear();
-  states_.clear();
-}
-
 void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const {
   // Traced from here: the copies made below are not ops of the program.
   const TracedReplay traced(region, region, TracedReplay::From::kFunction);
@@ -211,25 +159,26 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
   ReplayMemory memory(region);
   ReplayProducts products(region, memory.storages());
   std::vector<at::Tensor> inputs;
-  inputs.reserve(inputs_.size());
-  for (const auto i : c10::irange(inputs_.size())) {
-    inputs.push_back(first_position_[i] == i
-                         ? inputs_[i].replayed(region.label(), memory.shadow_of_argument(i))
-                         : inputs[first_position_[i]]);
+  const std::vector<RegionInput>& kept = entry_->inputs();
+  inputs.reserve(kept.size());
+  for (const auto i : c10::irange(kept.size())) {
+    const size_t first = entry_->first_position(i);
+    inputs.push_back(first == i ? kept[i].replayed(region.label(), memory.shadow_of_argument(i))
+                                : inputs[first]);
   }
   for (const auto i : c10::irange(inputs.size()))
-    memory.enter_argument(i, inputs[i], inputs_[first_position_[i]].moved(inputs[i]));
+    memory.enter_argument(i, inputs[i], kept[entry_->first_position(i)].moved(inputs[i]));
   const SetGrads grads(region.outside());
   const KeptRequiresGrad requires_grad(region.outside());
   const TensorHooks hooks(inputs, region.outside().captured(), *body_);
 
   std::optional<Turn> turn;
-  if (!state_hooks_.empty() || !generators_.empty()) turn.emplace();
-  UserStateExchange user_state(state_hooks_, states_);
+  if (!entry_->state_hooks().empty() || !entry_->generators().empty()) turn.emplace();
+  UserStateExchange user_state(*entry_);
   std::exception_ptr error;
   try {
     user_state.begin();
-    run_body({region, *body_, slots, memory, products, hooks, state_hooks_}, inputs);
+    run_body({region, *body_, slots, memory, products, hooks, entry_->state_hooks()}, inputs);
   } catch (...) {
     error = std::current_exception();
   }
@@ -246,10 +195,10 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
 
 void FunctionReplayer::run_body(const ReplayParts& parts, c10::ArrayRef<at::Tensor> inputs) const {
   const Region& region = parts.region;
-  thread_state_.check_precision(region.label());
+  entry_->thread_state().check_precision(region.label());
   RegionsMadeInside regions;  // Destroyed last: functions run code when destroyed.
-  const ReplayThreadState thread_state(thread_state_, region.casts_weights());
-  const ReplayGenerators generators(generators_);
+  const ReplayThreadState thread_state(entry_->thread_state(), region.casts_weights());
+  const ReplayGenerators generators(entry_->generators());
   std::shared_ptr<const void> result;  // Outlives the scope, as in the forward.
   const ReplayedNodes nodes;
   if (region.inner_backwards().any) number_nodes_from(region.nodes().begin);

@@ -66,28 +66,24 @@ class CheckpointedSequential {
 
   /// Runs the layers on `x`; the output is bitwise that of the plain chain.
   at::Tensor operator()(at::Tensor x) const {
+    const auto run = [&](int64_t begin, int64_t end) {
+      return [layers = layers_, begin, end](at::Tensor input) {
+        for (const auto i : c10::irange(begin, end)) input = (*layers)[i](input);
+        return input;
+      };
+    };
     const auto per_segment = static_cast<int64_t>(layers_->size()) / segments_;
     int64_t begin = 0;
     for (const auto segment : c10::irange(segments_ - 1)) {
       CheckpointOptions options = options_;
       options.name.append("[").append(std::to_string(segment)).append("]");
-      x = checkpoint(std::move(options))(Run{layers_, begin, begin + per_segment})(std::move(x));
+      x = checkpoint(std::move(options))(run(begin, begin + per_segment))(std::move(x));
       begin += per_segment;
     }
-    return Run{layers_, begin, static_cast<int64_t>(layers_->size())}(x);
+    return run(begin, static_cast<int64_t>(layers_->size()))(x);
   }
 
  private:
-  struct Run {
-    std::shared_ptr<const std::vector<detail::Layer>> layers;
-    int64_t begin;
-    int64_t end;
-    at::Tensor operator()(at::Tensor x) const {
-      for (const auto i : c10::irange(begin, end)) x = (*layers)[i](x);
-      return x;
-    }
-  };
-
   std::shared_ptr<const std::vector<detail::Layer>> layers_;
   int64_t segments_;
   CheckpointOptions options_;
