@@ -25,7 +25,6 @@
 #include <remat/placeholder/dry_hooks.h>
 
 #include "dry_autocast.h"
-#include "kept_library.h"
 #include "private_use_fallback.h"
 #include "saved_tensor_engine.h"
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include <remat/tape/call_log.h>
@@ -55,7 +56,7 @@ class CallProducts {
   /// The running SAVE call ends: results kept from here on use the present hooks and context.
   void end_call();
   /// The hooks of the call that made product `number` are not used again.
-  void forget_hooks(size_t number) { ends_[region_.calls().product(number).call()].pair = {}; }
+  void forget_hooks(size_t number) { ends_[region_.calls().product(number).call()].first = {}; }
 
   /// Describes result `position` of the running SAVE call. Throws if a replay could not replace it.
   CallOutput output_of(const at::Tensor& tensor, size_t position);
@@ -82,11 +83,6 @@ class CallProducts {
                           c10::function_ref<bool()> is_opened_in_call) const;
 
  private:
-  struct CallEnd {
-    UserPair pair;  // A pair opened in the region.
-    std::any context;
-  };
-
   void check_result(const at::Tensor& tensor, size_t position) const;
   bool is_made_here(Origin origin) const;
   size_t product_of(const at::Tensor& tensor);
@@ -105,7 +101,8 @@ class CallProducts {
   ForwardSlots& slots_;
   PendingWrites& pending_;
   const SavedCall& running_;
-  std::vector<CallEnd> ends_;                            // One per call.
+  // The pair that was open in the region at a call's end, and its context; one per call.
+  std::vector<std::pair<UserPair, std::any>> ends_;
   int recomputed_ = 0;                                   // Number of running RECOMPUTE calls.
   std::unordered_set<size_t> outside_in_graph_;          // Outside storages that joined the graph.
   std::unordered_map<size_t, size_t> outside_products_;  // By outside storage, until it is read.

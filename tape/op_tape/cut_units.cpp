@@ -33,7 +33,6 @@ CutUnits::CutUnits(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> root,
 void CutUnits::open(size_t segment, size_t record, bool is_planned) {
   for (const size_t unit : tree_.beginning(segment)) {
     tape_.parts_[unit].begin = static_cast<uint32_t>(record);
-    tape_.parts_[unit].first_value = static_cast<uint32_t>(tape_.values_.size());
     open_unit(unit, segment, is_planned);
   }
 }
@@ -58,10 +57,8 @@ void CutUnits::open_unit(size_t unit, size_t segment, bool is_planned) {
 }
 
 void CutUnits::end(size_t segment, size_t record) {
-  for (const size_t unit : tree_.ending(segment)) {
+  for (const size_t unit : tree_.ending(segment))
     tape_.parts_[unit].end = static_cast<uint32_t>(record);
-    tape_.parts_[unit].end_value = static_cast<uint32_t>(tape_.values_.size());
-  }
 }
 
 void CutUnits::end_tape(size_t records) {

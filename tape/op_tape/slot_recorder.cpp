@@ -153,26 +153,33 @@ void SlotRecorder::resolve(const NewSlot& slot, const at::Tensor& tensor, TapeRe
 // replay runs no Python except the class's __tensor_unflatten__, once per slot. A cut tape counts
 // the part that a record has made, which may be one at most; the other parts exist already.
 void SlotRecorder::begin_handled(const OpCall& call) {
-  handled_ = {};
-  handled_.runs = true;
+  drop_handled();
+  in_handled_ = true;
   for (const OpTensor& entry : call.tensors()) {
-    if (call.writes_argument(entry.argument)) handled_.written.push_back(*entry.tensor);
+    if (call.writes_argument(entry.argument)) handled_writes_.push_back(*entry.tensor);
   }
 }
 
 void SlotRecorder::end_handled() {
-  const Handled handled = std::exchange(handled_, {});
-  for (const PendingSlot& pending : handled.pending) fill_wrapper(pending.slot, pending.tensor);
+  const std::vector<PendingSlot> pending = std::exchange(handled_pending_, {});
+  drop_handled();
+  for (const PendingSlot& entry : pending) fill_wrapper(entry.slot, entry.tensor);
+}
+
+void SlotRecorder::drop_handled() {
+  in_handled_ = false;
+  handled_writes_.clear();
+  handled_pending_.clear();
 }
 
 // A tensor that the op writes is saved as it is after the op.
 void SlotRecorder::add_wrapper(const at::Tensor& wrapper) {
   const NewSlot slot = new_slot();
   const bool is_written =
-      std::any_of(handled_.written.begin(), handled_.written.end(),
+      std::any_of(handled_writes_.begin(), handled_writes_.end(),
                   [&](const at::Tensor& written) { return written.is_same(wrapper); });
   if (is_written) {
-    handled_.pending.push_back({slot, wrapper});
+    handled_pending_.push_back({slot, wrapper});
   } else {
     fill_wrapper(slot, wrapper);
   }

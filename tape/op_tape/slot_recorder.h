@@ -68,8 +68,8 @@ class SlotRecorder {
   /// its handler calls. end_handled(): it has run. drop_handled(): it has thrown.
   void begin_handled(const OpCall& call);
   void end_handled();
-  void drop_handled() { handled_ = {}; }
-  bool in_handled() const { return handled_.runs; }
+  void drop_handled();
+  bool in_handled() const { return in_handled_; }
 
   /// Number of slots, over all segments of a cut tape.
   size_t count() const { return count_; }
@@ -88,13 +88,6 @@ class SlotRecorder {
     at::Tensor tensor;
     at::Tensor original{};  // Undefined if `tensor` is no copy.
   };
-  /// The running handled op.
-  struct Handled {
-    bool runs = false;
-    std::vector<at::Tensor> written;  // Arguments.
-    std::vector<PendingSlot> pending;
-  };
-
   size_t part_number() const { return cutter_ ? cutter_->unit() : 0; }
   TapeSlot& slot_at(const NewSlot& slot) { return tape_.parts_[slot.part].slots[slot.index]; }
   NewSlot new_slot();
@@ -118,7 +111,10 @@ class SlotRecorder {
   size_t count_ = 0;
   std::vector<PendingSlot> pending_;  // Found when the op has run.
   std::vector<PendingSlot> held_;
-  Handled handled_;
+  // For the running handled op:
+  bool in_handled_ = false;
+  std::vector<at::Tensor> handled_writes_;  // Arguments.
+  std::vector<PendingSlot> handled_pending_;
 };
 
 }  // namespace remat

@@ -60,7 +60,7 @@ void TapeCutter::finish(size_t records, size_t slots) {
   end_unit(units_.tree().outermost(segment_));
   close_ended();
   const bool misses_plan = phase_ != Phase::kPlan && units_.misses_any();
-  if (has_late_readers_ || misses_plan || units_.has_new_dead_slots())
+  if (kept_.has_late_readers() || misses_plan || units_.has_new_dead_slots())
     units_.find_inputs_again(/*begin_earlier=*/phase_ != Phase::kPlan);
   units_.check_missing();
   kept_.finish();
@@ -223,7 +223,7 @@ void TapeCutter::keep(uint32_t value, const at::Tensor& tensor, bool is_outside,
   const CutTree& tree = units_.tree();
   const size_t made_by = tree.outermost(maker(value));
   if (made_by == tree.outermost(segment_) || made_by == ended_) return;
-  has_late_readers_ = true;
+  kept_.note_late_reader();
   if (listed_) kept_.hold_to_end(value);
 }
 

@@ -165,8 +165,7 @@ class TapeCutter {
   Phase phase_ = Phase::kPlan;
   NextCut next_cut_ = NextCut::kPlanned;
   size_t segment_ = 0;
-  std::optional<size_t> ended_;    // The unit directly inside the root before the open one.
-  bool has_late_readers_ = false;  // A value was read after its unit got its inputs.
+  std::optional<size_t> ended_;  // The unit directly inside the root before the open one.
 };
 
 }  // namespace remat

@@ -25,7 +25,7 @@
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/trace_sink.h>
 
-#include "cut_value.h"
+#include "cut_values.h"
 #include "storage_bytes.h"
 #include "tensor_hash.h"
 #include "unseen.h"
@@ -45,8 +45,8 @@ TapeRun::TapeRun(const Tape& tape, const Region& root, const RegionEntry& entry,
       region_(region),
       entry_(entry),
       given_(inputs),
-      last_use_(part_.first_value, std::min<size_t>(part_.end_value, tape.values().size())),
-      live_(part_.first_value, std::min<size_t>(part_.end_value, tape.values().size())),
+      last_use_(tape.values().size()),
+      live_(tape.values().size()),
       slot_wanted_(part_.slots.size()) {
   for (const auto& input : given_) live_[input->value()].given = true;
   mark();
@@ -87,12 +87,12 @@ void TapeRun::fetch() {
   });
   for (const CutValue* const input : wanted)
     live_[input->value()].tensor = input->fetch(region_.label());
-  last_use_.for_each([&](uint32_t number, uint32_t step) {
-    if (step == 0 || live_[number].given) return;
-    const TapeValue& value = tape_.values()[number];
-    live_[number].tensor = fetch(value);
-    live_[number].owned = is_made_by_fetch(value, live_[number].tensor);
-  });
+  for (const auto i : c10::irange(live_.size())) {
+    if (last_use_[i] == 0 || live_[i].given) continue;
+    const TapeValue& value = tape_.values()[i];
+    live_[i].tensor = fetch(value);
+    live_[i].owned = is_made_by_fetch(value, live_[i].tensor);
+  }
 }
 
 /// True if nobody else has its memory, so that the run may write it.

@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -25,36 +24,6 @@
 namespace remat {
 
 class CutValue;
-
-/// A T for each value of a tape: a vector for the values made in a part, a map for other values
-/// that it uses. So a run costs no more than its part.
-template <class T>
-class ByValue {
- public:
-  ByValue(uint32_t first, uint32_t end) : first_(first), own_(end - first) {}
-
-  T& operator[](uint32_t value) { return is_own(value) ? own_[value - first_] : others_[value]; }
-  const T& operator[](uint32_t value) const {
-    if (is_own(value)) return own_[value - first_];
-    const auto other = others_.find(value);
-    return other == others_.end() ? none_ : other->second;
-  }
-
-  /// Calls f(value, T).
-  template <class F>
-  void for_each(F&& f) {
-    for (size_t i = 0; i < own_.size(); ++i) f(static_cast<uint32_t>(first_ + i), own_[i]);
-    for (auto& [value, other] : others_) f(value, other);
-  }
-
- private:
-  bool is_own(uint32_t value) const { return value - first_ < own_.size(); }
-
-  uint32_t first_;
-  std::vector<T> own_;
-  std::unordered_map<uint32_t, T> others_;
-  const T none_{};
-};
 
 /// Recomputes the values of a region's live slots. Use it on one thread.
 class TapeRun {
@@ -111,8 +80,9 @@ class TapeRun {
   const Region& region_;
   const RegionEntry& entry_;
   const Inputs given_;
-  ByValue<uint32_t> last_use_;  // Step of the last use; 0 if never.
-  ByValue<Live> live_;
+  // By value of the tape.
+  std::vector<uint32_t> last_use_;  // Step of the last use; 0 if never.
+  std::vector<Live> live_;
   std::vector<bool> slot_wanted_;
   torch::jit::Stack stack_;
   torch::jit::Stack written_arguments_;                       // Keeps out= arguments alive.

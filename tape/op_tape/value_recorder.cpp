@@ -125,7 +125,6 @@ bool ValueRecorder::is_new(const void* memory) const {
   return origin.is_unknown() || (origin.is_inside() && storages_.value(memory) == kNone);
 }
 
-/// The present value; kNone if the memory's origin is unknown.
 uint32_t ValueRecorder::value_of(const at::Tensor& tensor) {
   const uint32_t value = last_value_of(tensor);
   if (C10_LIKELY(value == kNone || !is_written_unseen(value))) return value;

@@ -7,6 +7,7 @@
 #include <ATen/SequenceNumber.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include <c10/util/irange.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable.h>
@@ -134,21 +135,6 @@ void number_nodes_from(uint64_t first) {
   while (at::sequence_number::peek() < first) at::sequence_number::get_and_increment();
 }
 
-/// On destruction ends the regions that a replay has made: Note [The graph of a replay].
-class RegionsMadeInside {
- public:
-  RegionsMadeInside() : before_(youngest_region()) {}
-  RegionsMadeInside(const RegionsMadeInside&) = delete;
-  RegionsMadeInside& operator=(const RegionsMadeInside&) = delete;
-  ~RegionsMadeInside() { end_regions_of_replay(replay_, before_); }
-
-  void set_replay(uint64_t id) { replay_ = id; }
-
- private:
-  const uint64_t before_;
-  uint64_t replay_ = 0;
-};
-
 }  // namespace
 
 void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const {
@@ -196,14 +182,17 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
 void FunctionReplayer::run_body(const ReplayParts& parts, c10::ArrayRef<at::Tensor> inputs) const {
   const Region& region = parts.region;
   entry_->thread_state().check_precision(region.label());
-  RegionsMadeInside regions;  // Destroyed last: functions run code when destroyed.
+  uint64_t replay = 0;
+  // Destroyed last: functions run code when destroyed. See Note [The graph of a replay].
+  const auto end_regions = c10::make_scope_exit(
+      [&, before = youngest_region()] { end_regions_of_replay(replay, before); });
   const ReplayThreadState thread_state(entry_->thread_state(), region.casts_weights());
   const ReplayGenerators generators(entry_->generators());
   std::shared_ptr<const void> result;  // Outlives the scope, as in the forward.
   const ReplayedNodes nodes;
   if (region.inner_backwards().any) number_nodes_from(region.nodes().begin);
   ReplayScope scope(parts);
-  regions.set_replay(scope.replay_id());
+  replay = scope.replay_id();
   std::exception_ptr escaped;
   try {
     result = body_->run(inputs);

@@ -120,8 +120,6 @@ struct TapePart {
   std::vector<TapeSlot> slots{};  ///< By their numbers in the part's region.
   uint32_t begin = 0;             ///< Its records are [begin, end).
   uint32_t end = kOpen;
-  uint32_t first_value = 0;  ///< Values made meanwhile: [first_value, end_value).
-  uint32_t end_value = kOpen;
 };
 
 /// Filled by a TapeRecorder in the forward, on its thread; read by any thread afterwards. A large
