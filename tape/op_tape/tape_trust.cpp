@@ -16,12 +16,16 @@ constexpr size_t kMostKnown = 16384;
 
 constexpr size_t kMostTrusted = 16;  // Per region.
 
+/// Leaked: regions may outlive static objects.
+auto& table() {
+  static auto& table = *new std::pair<std::mutex, std::unordered_map<uint64_t, TapeTrust::Advice>>;
+  return table;
+}
+
 /// Calls `use` with the entry of the key, under the lock.
 template <class Use>
 auto with_known(uint64_t key, Use&& use) {
-  // Leaked: regions may outlive static objects.
-  static auto& mutex = *new std::mutex;
-  static auto& all = *new std::unordered_map<uint64_t, TapeTrust::Advice>;
+  auto& [mutex, all] = table();
   const std::lock_guard<std::mutex> lock(mutex);
   // Names with counters must not fill the memory. Forgotten entries are learned again.
   if (all.size() >= kMostKnown && !all.contains(key)) all.clear();
