@@ -288,7 +288,7 @@ void ForwardOps::before_set_data(const at::Tensor& tensor) {
 }
 
 void ForwardOps::phase_was_asked() {
-  is_phase_asked_ = true;
+  calls_is_recomputing_ = true;
   region_.ops().break_off();
 }
 

@@ -142,7 +142,7 @@ void ForwardScope::State::finish_tape() {
   TapeRecorder& recorder = *shared.recorder;
   const auto& products = std::as_const(*shared.region).calls().products();
   const bool brings_back =
-      ops.is_phase_asked() &&
+      ops.calls_is_recomputing() &&
       std::any_of(products.begin(), products.end(), [](const CallProduct& product) {
         return product.is_kept() && product.is_with_user();
       });

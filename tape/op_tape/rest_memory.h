@@ -76,7 +76,7 @@ class RestMemory {
   }
 
   /// Byte limit for values that cross the first cut.
-  size_t most_at_first() const { return segment_bytes_ + copied_bytes_; }
+  size_t max_at_first_cut() const { return segment_bytes_ + copied_bytes_; }
 
  private:
   struct Made {

@@ -114,7 +114,7 @@ void TapeCutter::compare_record() {
 /// See Note [Where the rest is cut].
 void TapeCutter::look_for_cut() {
   const std::unordered_map<uint32_t, size_t> saved = bytes_saved();
-  size_t most = phase_ == Phase::kDiffers ? rest_.most_at_first() : 0;
+  size_t most = phase_ == Phase::kDiffers ? rest_.max_at_first_cut() : 0;
   for (const auto& [value, bytes] : saved) most += is_of_other_segment(value) ? 0 : bytes;
   const size_t bytes = rest_.bytes_to_cross(
       [&](uint32_t value) { return saved.count(value) != 0 || kept_.find(value); });

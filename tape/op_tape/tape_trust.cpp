@@ -12,9 +12,9 @@
 namespace remat {
 namespace {
 
-constexpr size_t kMostKnown = 16384;
+constexpr size_t kMaxKnown = 16384;
 
-constexpr size_t kMostTrusted = 16;  // Per region.
+constexpr size_t kMaxTrusted = 16;  // Per region.
 
 /// Leaked: regions may outlive static objects.
 auto& table() {
@@ -28,7 +28,7 @@ auto with_known(uint64_t key, Use&& use) {
   auto& [mutex, all] = table();
   const std::lock_guard<std::mutex> lock(mutex);
   // Names with counters must not fill the memory. Forgotten entries are learned again.
-  if (all.size() >= kMostKnown && !all.contains(key)) all.clear();
+  if (all.size() >= kMaxKnown && !all.contains(key)) all.clear();
   return use(all[key]);
 }
 
@@ -55,7 +55,7 @@ void TapeTrust::trust(const OpHashes& ops) const {
     if (std::any_of(all.begin(), all.end(),
                     [&](const auto& known_ops) { return *known_ops == *added; }))
       return;
-    if (all.size() == kMostTrusted) all.erase(all.begin());
+    if (all.size() == kMaxTrusted) all.erase(all.begin());
     all.push_back(std::move(added));
     known.trusted = TrustedOps(std::make_shared<const TrustedOps::All>(std::move(all)));
   });
