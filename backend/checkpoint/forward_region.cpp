@@ -6,6 +6,7 @@
 #include <remat/tape/op_observer.h>
 
 #include <ATen/SequenceNumber.h>
+#include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -13,6 +14,8 @@
 #include <c10/util/Exception.h>
 #include <c10/util/SmallVector.h>
 #include <c10/util/irange.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
 
 #include <algorithm>
 #include <optional>
@@ -22,17 +25,19 @@
 #include <remat/backend/checkpoint_options.h>
 #include <remat/backend/environment_policy.h>
 #include <remat/tape/collective_work.h>
+#include <remat/tape/current_node.h>
 #include <remat/tape/expected_tape.h>
+#include <remat/tape/first_position.h>
 #include <remat/tape/forward_scope.h>
 #include <remat/tape/function_replayer.h>
 #include <remat/tape/offload_hooks.h>
+#include <remat/tape/region_entry.h>
 #include <remat/tape/region_label.h>
 #include <remat/tape/result_aliases.h>
 #include <remat/tape/saved_tensors_hooks.h>
 #include <remat/tape/scope.h>
 #include <remat/tape/tape_replayer.h>
 
-#include "head_hook.h"
 #include "interception.h"
 #include "saved_tensor_engine.h"
 
@@ -104,10 +109,9 @@ CallSettings call_settings(const CheckpointOptions& options) {
 }
 
 /// Keeps the state and `inputs`: by the hooks of the options or, without any, those around.
-std::unique_ptr<FunctionReplayer> keep_inputs(const CheckpointOptions& options,
-                                              std::unique_ptr<const RegionBody> body,
-                                              c10::ArrayRef<at::Tensor> inputs,
-                                              const CallSettings& calls) {
+std::shared_ptr<RegionEntry> keep_inputs(const CheckpointOptions& options,
+                                         c10::ArrayRef<at::Tensor> inputs,
+                                         const CallSettings& calls) {
   std::optional<UserHooksScope> hooks;
   if (options.offload_inputs) {
     hooks.emplace(as_input_hooks(options.offload_store), UserHooksScope::Of::kKeeping);
@@ -117,7 +121,7 @@ std::unique_ptr<FunctionReplayer> keep_inputs(const CheckpointOptions& options,
   std::optional<SavedTensorInfoGuard> info;
   if (Scope::current())
     info.emplace(SavedTensorInfo{SavedTensorKind::kCheckpointInput, options.name, /*call=*/{}, {}});
-  return std::make_unique<FunctionReplayer>(std::move(body), inputs, calls.state);
+  return std::make_shared<RegionEntry>(inputs, calls.state);
 }
 
 /// True while Python traces a graph of this thread's calls (make_fx, torch.export, aot_function).
@@ -135,6 +139,51 @@ bool moves_values(const Cuts& cuts) {
   return cuts.keep && std::any_of(cuts.keep->begin(), cuts.keep->end(), [](const Cuts::Kept& kept) {
            return kept.policy == Policy::kOffload;
          });
+}
+
+/// Starts the replay of a region when backward reaches one of its last nodes.
+class HeadHook final : public torch::autograd::FunctionPreHook {
+ public:
+  explicit HeadHook(std::weak_ptr<Region> region) : region_(std::move(region)) {}
+
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& grads) override {
+    if (const std::shared_ptr<Region> region = region_.lock()) region->replay_for_backward();
+    return grads;
+  }
+
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& /*args*/) const override {
+    const std::shared_ptr<Region> region = region_.lock();
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        false, "[checkpoint] ", region ? region->label() : "a freed region",
+        ": expected a backward by autograd's engine, got one by compiled autograd, which takes no "
+        "hooks of C++. Run backward outside of it.");
+  }
+
+ private:
+  std::weak_ptr<Region> region_;
+};
+
+/// True if the node was made on this thread (each thread numbers its nodes separately) with that
+/// sequence number or a later one.
+bool is_since(const torch::autograd::Node& node, uint64_t sequence_nr) {
+  return node.thread_id() == at::RecordFunction::currentThreadId() &&
+         node.sequence_nr() >= sequence_nr;
+}
+
+/// Hooks each distinct node behind `outputs` that was made on this thread with sequence number
+/// `first_sequence_nr` or later. The hook runs before the node, so the replay is done before any
+/// backward inside the region begins. Outputs stay untouched, so that they may be written in place.
+/// The nodes do not own the region.
+void hook_heads(const std::shared_ptr<Region>& region, c10::ArrayRef<at::Tensor> outputs,
+                uint64_t first_sequence_nr) {
+  FirstPosition<const torch::autograd::Node*> hooked;
+  for (const at::Tensor& output : outputs) {
+    torch::autograd::Node* const node = output.defined() ? current_node(output) : nullptr;
+    if (!node || !is_since(*node, first_sequence_nr)) continue;
+    if (hooked.contains(node)) continue;
+    node->add_pre_hook(std::make_unique<HeadHook>(region));
+    hooked.add(node);
+  }
 }
 
 }  // namespace
@@ -214,7 +263,8 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
   std::optional<TapeTrust> trust;
   if (records(options)) trust = TapeTrust::of(options.name, *body);
   wait_for_collectives(inputs);
-  auto replayer = keep_inputs(options, std::move(body), inputs, calls);
+  const std::shared_ptr<RegionEntry> entry = keep_inputs(options, inputs, calls);
+  auto function = std::make_unique<FunctionReplayer>(std::move(body), entry);
   const bool strict = options.replay == ReplayEngine::kTape;
   auto advice = trust ? trust->advice() : TapeTrust::Advice{.refused = true, .trusted = {}};
   const bool wants_tape = strict || (!advice.refused && NestedTapes::allowed_here());
@@ -222,7 +272,7 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
   scope_ = std::make_unique<ForwardScope>(region_, inputs, std::move(calls));
   if (options.cuts.plain_calls) scope_->set_plain_calls();
   if (has_tape) {
-    auto tape = std::make_shared<TapeReplayer>(std::move(replayer), *trust);
+    auto tape = std::make_shared<TapeReplayer>(std::move(function), entry, *trust);
     scope_->record(tape->writable_tape(), std::move(advice.trusted), strict);
     if (!options.cuts.empty()) {
       scope_->cut(options.cuts, tape);
@@ -231,7 +281,7 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
     }
     replayer_ = tape;
   } else {
-    replayer_ = std::move(replayer);
+    replayer_ = std::move(function);
   }
   region_->set_replayer(replayer_);
 }

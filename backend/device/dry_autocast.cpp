@@ -6,7 +6,7 @@
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
-#include "kept_library.h"
+#include "private_use_fallback.h"
 
 namespace {
 

@@ -7,11 +7,13 @@
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/Allocator.h>
 #include <c10/core/DeviceType.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 #include <c10/util/Type.h>
+#include <torch/library.h>
 
 #include <mutex>
 #include <optional>
@@ -19,10 +21,10 @@
 #include <typeinfo>
 
 #include <remat/placeholder/dry_device_guard.h>
+#include <remat/placeholder/dry_factories.h>
 #include <remat/placeholder/dry_hooks.h>
 
 #include "dry_autocast.h"
-#include "dry_registration.h"
 #include "private_use_fallback.h"
 #include "saved_tensor_engine.h"
 
@@ -71,6 +73,17 @@ void check_no_accelerator() {
       "backward on the other would end in an internal error of LibTorch. Use remat_meta in a "
       "process that sees no GPU (CUDA_VISIBLE_DEVICES= in its environment), or do without it; "
       "checkpoints do not need it.");
+}
+
+/// Permanently registers the kernels and the allocator of DryFactories.
+void register_dry_factories() {
+  c10::SetAllocator(kDevice, DryFactories::allocator());
+  c10::SetStorageImplCreate(kDevice, &DryFactories::make_storage);
+  torch::Library& library = keep_library("aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  library.impl("empty.memory_format", &DryFactories::empty);
+  library.impl("empty_strided", &DryFactories::empty_strided);
+  library.impl("_has_compatible_shallow_copy_type",
+               &DryFactories::has_compatible_shallow_copy_type);
 }
 
 void register_once() {

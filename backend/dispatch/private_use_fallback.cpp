@@ -8,12 +8,12 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include <remat/placeholder/placeholder_op.h>
-
-#include "kept_library.h"
 
 namespace remat {
 namespace {
@@ -92,6 +92,16 @@ void install_private_use_fallback() {
   register_fallback();
   register_by_name();
   installed = true;
+}
+
+torch::Library& keep_library(const char* name, c10::DispatchKey key, const char* file,
+                             uint32_t line) {
+  static std::mutex mutex;
+  // Leaked: LibTorch may be unloaded when statics are destroyed.
+  static auto* const kept = new std::vector<std::unique_ptr<torch::Library>>();
+  const std::lock_guard<std::mutex> lock(mutex);
+  kept->push_back(std::make_unique<torch::Library>(torch::Library::IMPL, name, key, file, line));
+  return *kept->back();
 }
 
 }  // namespace remat

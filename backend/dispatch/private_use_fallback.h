@@ -1,11 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The backend fallback on PrivateUse1, which routes ops on placeholders to their handler.
+// Permanent registrations of kernels, and the backend fallback on PrivateUse1, which routes ops on
+// placeholders to their handler.
 #pragma once
+
+#include <c10/core/DispatchKey.h>
+#include <torch/library.h>
+
+#include <cstdint>
 
 #include <remat/placeholder/visibility.h>
 
 namespace remat {
+
+/// Returns a library for kernels of namespace `name` ("_" for fallbacks) at `key`. It lives as long
+/// as the process, since destroying it would remove its kernels. `file` and `line` appear in
+/// LibTorch's errors. Usable from any thread.
+torch::Library& keep_library(const char* name, c10::DispatchKey key, const char* file,
+                             uint32_t line);
 
 /// Registers the fallback once for the process, permanently; later calls do nothing. Usable from
 /// any thread. An op without a placeholder among its arguments throws NotImplementedError. Throws

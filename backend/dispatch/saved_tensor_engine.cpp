@@ -5,6 +5,8 @@
 
 #include <ATen/SavedTensorHooks.h>
 #include <c10/core/AutogradState.h>
+#include <c10/core/SafePyObject.h>
+#include <torch/csrc/autograd/saved_variable_hooks.h>
 
 #include <algorithm>
 #include <atomic>
@@ -53,10 +55,9 @@ EdgeList stand_ins(const EdgeList& edges) {
 }
 
 /// Reports to the trace sink when these hooks pack a tensor.
-class TracedHooks final : public HooksInFront {
+class TracedHooks final : public SavedVariableHooks {
  public:
-  explicit TracedHooks(std::unique_ptr<SavedVariableHooks> hooks)
-      : HooksInFront(std::move(hooks)) {}
+  explicit TracedHooks(std::unique_ptr<SavedVariableHooks> hooks) : hooks_(std::move(hooks)) {}
 
   void call_pack_hook(const at::Tensor& tensor) override {
     TraceSink* const sink = trace_sink.load(std::memory_order_acquire);
@@ -75,6 +76,22 @@ class TracedHooks final : public HooksInFront {
       const override {
     return hooks_->retrieve_unpack_hook_data();
   }
+  // Overrides LibTorch's method since 2.15; with `override` it would not compile before.
+  virtual std::optional<c10::SafePyObject> retrieve_unpack_hook() const {
+    return unpack_hook_of(*hooks_);
+  }
+
+ private:
+  template <class Hooks>
+  static std::optional<c10::SafePyObject> unpack_hook_of(const Hooks& hooks) {
+    if constexpr (requires { hooks.retrieve_unpack_hook(); }) {
+      return hooks.retrieve_unpack_hook();
+    } else {
+      return std::nullopt;
+    }
+  }
+
+  std::unique_ptr<SavedVariableHooks> hooks_;
 };
 
 }  // namespace

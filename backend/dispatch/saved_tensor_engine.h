@@ -3,16 +3,19 @@
 // The autograd engine that lets this thread's scopes handle saved tensors.
 #pragma once
 
-#include <remat/tape/torch_compat.h>
+#include <torch/csrc/autograd/engine.h>
 
-#include "engine_compat.h"
+#include <memory>
+#include <vector>
+
+#include <remat/tape/torch_compat.h>
 
 namespace remat {
 
 /// Stands in front of the previous default engine and delegates to it. It adds three things:
 /// default hooks for saved tensors come from Scope::current(), a backward inside a region or replay
 /// is reported to its scopes, and a backward of dry tensors stays on its thread.
-class SavedTensorEngine final : public EngineInFront {
+class SavedTensorEngine final : public torch::autograd::Engine {
  public:
   /// Makes it the default engine, once; again if another one has been put in front since. Usable
   /// from any thread.
@@ -31,14 +34,24 @@ class SavedTensorEngine final : public EngineInFront {
                            const NodePtr& node, std::exception& error) override;
   void thread_init(int device, const std::shared_ptr<torch::autograd::ReadyQueue>& ready_queue,
                    bool should_increment) override;
+#if __has_include(<torch/csrc/autograd/node_creation_hook.h>)  // Since 2.14.
+  std::vector<std::unique_ptr<torch::autograd::NodeCreationHook>> get_node_creation_hooks()
+      override {
+    return inner_.get_node_creation_hooks();
+  }
+#endif
 
  private:
-  explicit SavedTensorEngine(torch::autograd::Engine& inner) : EngineInFront(inner) {}
-  ~SavedTensorEngine() override { stop(); }
+  explicit SavedTensorEngine(torch::autograd::Engine& inner) : inner_(inner) {}
+  ~SavedTensorEngine() override {
+    stop();
+  }
   torch::autograd::variable_list execute_numbered(const torch::autograd::edge_list& roots,
                                                   const torch::autograd::variable_list& inputs,
                                                   bool keep_graph, bool accumulate_grad,
                                                   const torch::autograd::edge_list& outputs);
+
+  torch::autograd::Engine& inner_;
 };
 
 }  // namespace remat

@@ -21,19 +21,21 @@ bool contains(const std::vector<const void*>& memories, const void* memory) {
 
 }  // namespace
 
-HandlerResults::HandlerResults(const OpCall& call, c10::DispatchKeySet below)
-    : call_(call), may_be_(below.has(c10::DispatchKey::Python)) {
-  if (C10_LIKELY(!may_be_)) return;
+std::vector<const void*> inner_memory(const OpCall& call, c10::DispatchKeySet below) {
+  std::vector<const void*> memory;
+  if (C10_LIKELY(!below.has(c10::DispatchKey::Python))) return memory;
   for_each_argument_tensor(call, [&](size_t, const at::Tensor& tensor) {
-    for (const at::Tensor& part : inner_tensors(tensor)) given_.push_back(memory_of(part));
+    for (const at::Tensor& part : inner_tensors(tensor)) memory.push_back(memory_of(part));
   });
+  return memory;
 }
 
-void HandlerResults::adopt() const {
-  if (C10_LIKELY(!may_be_)) return;
-  for_each_result_tensor(call_, [&](const at::Tensor& tensor) {
+void adopt_inner_results(const OpCall& call, c10::DispatchKeySet below,
+                         const std::vector<const void*>& given) {
+  if (C10_LIKELY(!below.has(c10::DispatchKey::Python))) return;
+  for_each_result_tensor(call, [&](const at::Tensor& tensor) {
     for (const at::Tensor& part : inner_tensors(tensor)) {
-      if (!contains(given_, memory_of(part))) OpObserver::all_adopt_part(part);
+      if (!contains(given, memory_of(part))) OpObserver::all_adopt_part(part);
     }
   });
 }

@@ -16,20 +16,14 @@
 
 namespace remat {
 
-/// Adopts inner tensors of an op's results that were not in its arguments: the op has made them,
-/// since the handler's factories are not intercepted. Construct it before the op runs.
-class HandlerResults {
- public:
-  HandlerResults(const OpCall& call, c10::DispatchKeySet below);
+/// The memory of inner tensors of the op's arguments, before the op runs; empty if no handler gets
+/// it.
+std::vector<const void*> inner_memory(const OpCall& call, c10::DispatchKeySet below);
 
-  /// Call it when the op has run.
-  void adopt() const;
-
- private:
-  const OpCall& call_;
-  bool may_be_;
-  std::vector<const void*> given_;
-};
+/// Adopts inner tensors of the op's results that are not on memory `given`, from inner_memory():
+/// the op has made them, since the handler's factories are not intercepted.
+void adopt_inner_results(const OpCall& call, c10::DispatchKeySet below,
+                         const std::vector<const void*>& given);
 
 /// Note [Writes of handlers]: a replay calls handlers of the function again, and gives them no
 /// shadows for what they write. So a handler's write is refused, unless the memory is freed with

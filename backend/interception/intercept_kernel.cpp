@@ -4,6 +4,7 @@
 #include "intercept_kernel.h"
 
 #include <ATen/Context.h>
+#include <c10/util/ScopeExit.h>
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include <remat/tape/op_observer.h>
 #include <remat/tape/outside_log.h>
 #include <remat/tape/outside_readers.h>
+#include <remat/tape/region.h>
 #include <remat/tape/scope.h>
 #include <remat/tape/unversioned_writes.h>
 
@@ -73,16 +75,10 @@ struct Leaf {
 };
 [[gnu::tls_model("initial-exec")]] thread_local Leaf leaf;
 
-class InLeaf {
- public:
-  explicit InLeaf(const Leaf& inner) : outer_(std::exchange(leaf, inner)) {}
-  InLeaf(const InLeaf&) = delete;
-  InLeaf& operator=(const InLeaf&) = delete;
-  ~InLeaf() { leaf = outer_; }
-
- private:
-  Leaf outer_;
-};
+/// While the result lives, this thread is in the leaf op `inner`.
+auto enter_leaf(const Leaf& inner) {
+  return c10::make_scope_exit([outer = std::exchange(leaf, inner)] { leaf = outer; });
+}
 
 bool is_handled_by_class(const OpCall& call, DispatchKeySet below) {
   return C10_UNLIKELY(below.has(DispatchKey::Python)) && is_of_python_class(call);
@@ -118,23 +114,6 @@ bool changes_nothing(const OpCall& call) {
          call.argument(0).toTensor().sizes() == c10::IntArrayRef(sizes.toIntVector());
 }
 
-/// Lives from the report that an op begins; on destruction without end() reports that it threw.
-class Begun {
- public:
-  explicit Begun(const OpCall& call) : call_(call) {}
-  Begun(const Begun&) = delete;
-  Begun& operator=(const Begun&) = delete;
-  ~Begun() {
-    if (C10_UNLIKELY(!has_ended_)) OpObserver::all_op_threw(call_);
-  }
-
-  void end() { has_ended_ = true; }
-
- private:
-  const OpCall& call_;
-  bool has_ended_ = false;
-};
-
 /// Runs an op that belongs to no scope: its results count as made in all scopes, except on memory
 /// of its arguments. `is_shown`: observers are told of it.
 void run_adopted(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below, Stack* stack,
@@ -145,21 +124,18 @@ void run_adopted(const OperatorHandle& op, const OpInfo& info, DispatchKeySet be
   c10::SmallVector<const void*, 8> given;
   for_each_argument_tensor(
       call, [&](size_t, const at::Tensor& tensor) { given.push_back(memory_of(tensor)); });
-  std::optional<Begun> begun;
-  if (is_shown) {
-    OpObserver::all_before_part(call);
-    begun.emplace(call);
-  }
+  if (is_shown) OpObserver::all_before_part(call);
+  auto threw = c10::make_scope_exit([&] {
+    if (is_shown) OpObserver::all_op_threw(call);
+  });
   note_handler_writes(call);
-  HandlerResults inner(call, below);
+  const std::vector<const void*> given_inside = inner_memory(call, below);
   run_below(op, below, stack);
   if (is_shown && info.is_communication()) hide_works(call);
   if (C10_UNLIKELY(info.is_uninitialised())) fill_unwritten(call, below);
-  if (is_shown) {
-    begun->end();
-    OpObserver::all_after_part(call);
-  }
-  inner.adopt();
+  threw.release();
+  if (is_shown) OpObserver::all_after_part(call);
+  adopt_inner_results(call, below, given_inside);
   for_each_result_tensor(call, [&](const at::Tensor& tensor) {
     if (std::find(given.begin(), given.end(), memory_of(tensor)) == given.end())
       OpObserver::all_adopt_part(tensor);
@@ -187,11 +163,11 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
   // 0.5), and nobody else has it.
   if (!logged && info.is_lift()) for_each_tensor(call.argument(0), &OpObserver::all_adopt);
   OpObserver::all_before_op(call, logged || info.is_lift());
-  Begun begun(call);
+  auto threw = c10::make_scope_exit([&] { OpObserver::all_op_threw(call); });
   if (info.writes()) hand_to_readers(call);
   {
-    const InLeaf in_leaf({Scope::current(), is_handled_by_class(call, below)});
-    HandlerResults inner(call, below);
+    const auto in_leaf = enter_leaf({Scope::current(), is_handled_by_class(call, below)});
+    const std::vector<const void*> given_inside = inner_memory(call, below);
     HandlerWrites outside(call, below);
     std::optional<const UnversionedWrites> unversioned;
     if (info.writes()) unversioned.emplace(call);
@@ -206,11 +182,11 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
       run_below(op, below, stack);
     }
     if (unversioned) unversioned->finish();
-    inner.adopt();
+    adopt_inner_results(call, below, given_inside);
     outside.check();
   }
   if (C10_UNLIKELY(info.is_uninitialised())) fill_unwritten(call, below);
-  begun.end();
+  threw.release();
   OpObserver::all_after_op(call);
 }
 
@@ -260,7 +236,7 @@ bool run_part_as_call(const OperatorHandle& op, const OpInfo& info, DispatchKeyS
   if (!policy && !info.is_communication()) return false;
   if (is_of_python_class(OpCall(info, *stack))) return false;  // Its handler's ops may be calls.
   const auto run = [&] {
-    const InLeaf none({});
+    const auto in_no_leaf = enter_leaf({});
     run_leaf(op, info, below, stack, /*logged=*/true);
   };
   StaticDecision decision;
@@ -372,6 +348,17 @@ void intercept_note(const OperatorHandle& op, DispatchKeySet keys, Stack* stack)
     noted = OpObserver::current_stand_in(noted.toTensor());
   }
   run_unseen(op, keys.remove_backend(backend), stack);
+}
+
+void intercept_plain_write(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+  const DispatchKeySet below = keys & c10::after_ADInplaceOrView_keyset;
+  const bool has_readers = youngest_region() != 0;  // the process has had a region
+  if (Scope::current() || !has_readers) return op.redispatchBoxed(below, stack);
+  const OpCall call(op_info(op), *stack);
+  hand_to_readers(call);
+  const UnversionedWrites writes(call);
+  op.redispatchBoxed(below, stack);
+  writes.finish();
 }
 
 void intercept_factory(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {

@@ -68,6 +68,13 @@ void intercept_size_query(const c10::OperatorHandle& op, c10::DispatchKeySet key
 void intercept_note(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                     torch::jit::Stack* stack);
 
+/// Note [Plain writes]: outside of regions ops are not seen, and a write shows in the version of
+/// what it writes. Batch norm gives its running statistics no new version, nor does its schema say
+/// that it writes them. So these few ops have a kernel behind autograd, where plain code passes by:
+/// it does what a region does with a write of what an earlier region has read or saved.
+void intercept_plain_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                           torch::jit::Stack* stack);
+
 /// For ops that make tensors without tensor arguments. Any of them may call another one.
 void intercept_factory(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                        torch::jit::Stack* stack);

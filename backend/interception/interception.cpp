@@ -21,7 +21,6 @@
 #include <remat/tape/interception_bits.h>
 
 #include "intercept_kernel.h"
-#include "plain_writes.h"
 
 namespace remat {
 namespace {
@@ -177,10 +176,10 @@ class Interception {
 
   // See Note [Plain writes].
   void register_statistics(const c10::OperatorHandle& op) {
-    const OpInfo& info = *new OpInfo(op);  // never freed: the log of writes refers to it
-    if (!PlainWrites::hides_writes(op.schema(), info)) return;
+    const bool hides_writes = OpInfo(op).writes() && !op.schema().is_mutable();
+    if (!hides_writes) return;
     put(op, DispatchKey::ADInplaceOrView,
-        KernelFunction::makeFromBoxedFunctor(std::make_unique<PlainWrites>(info)));
+        KernelFunction::makeFromBoxedFunction<&intercept_plain_write>());
   }
 
   // See Note [Factories].

@@ -22,56 +22,32 @@
 namespace remat {
 namespace {
 
-enum class Shape : uint8_t { kTensor, kList, kListOfLists, kWork, kOther };
-
-Shape shape_of(const c10::IValue& value) {
-  if (value.isTensor()) return Shape::kTensor;
-  if (value.isTensorList()) return Shape::kList;
-  if (is_list_of_tensor_lists(value)) return Shape::kListOfLists;
-  return is_work(value) ? Shape::kWork : Shape::kOther;
-}
-
-/// One result of an op, without its tensors.
-struct Result {
-  Shape shape;
-  std::vector<size_t> counts;  // Length of a list, or of each list in a list.
-  c10::IValue value;           // A result without tensors; not a Work, which would keep some.
-};
-using Results = std::vector<Result>;
-
-std::vector<size_t> append_tensors(const c10::IValue& value, CallResults& results) {
-  std::vector<size_t> counts;
-  if (is_list_of_tensor_lists(value)) {
-    for (const c10::IValue& list : value.toListRef())
-      counts.push_back(append_tensors(list, results)[0]);
-    return counts;
-  }
-  const std::vector<at::Tensor> list = value.toTensorVector();
-  results.tensors.append(list.begin(), list.end());
-  return {list.size()};
+/// Stands for a tensor in results that are held without their tensors.
+const at::Tensor& stand_in() {
+  static const at::Tensor& tensor = *new at::Tensor(c10::make_intrusive<c10::TensorImpl>(
+      c10::DispatchKeySet(), caffe2::TypeMeta::Make<float>(), std::nullopt));
+  return tensor;
 }
 
 CallResults take_results(const OpCall& call) {
   CallResults results;
-  Results parts;
   bool only_tensors = true;
+  for (size_t i = 0; i < call.info().return_count(); ++i)
+    only_tensors = only_tensors && call.result(i).isTensor();
+  const auto add = [&](const at::Tensor& tensor) { results.tensors.push_back(tensor); };
+  auto parts = only_tensors ? nullptr : std::make_shared<std::vector<c10::IValue>>();
   for (size_t i = 0; i < call.info().return_count(); ++i) {
-    const c10::IValue& value = call.result(i);
-    const Shape shape = shape_of(value);
-    only_tensors = only_tensors && shape == Shape::kTensor;
-    if (shape == Shape::kTensor) {
-      results.tensors.push_back(value.toTensor());
-      parts.push_back({shape, {}, {}});
-    } else if (shape == Shape::kList || shape == Shape::kListOfLists) {
-      parts.push_back({shape, append_tensors(value, results), {}});
-    } else if (shape == Shape::kWork) {
-      results.work = value;
-      parts.push_back({shape, {}, {}});
-    } else {
-      parts.push_back({shape, {}, value});
+    c10::IValue part = call.result(i);
+    if (only_tensors) {
+      add(part.toTensor());
+      continue;
     }
+    for_each_tensor(part, add);
+    if (is_work(part)) results.work = std::exchange(part, ended_work());  // It has tensors.
+    transform_tensors(part, [](const at::Tensor&) { return stand_in(); });
+    parts->push_back(std::move(part));
   }
-  if (!only_tensors) results.holder = std::make_shared<const Results>(std::move(parts));
+  results.holder = std::move(parts);
   return results;
 }
 
@@ -82,25 +58,9 @@ void put_results(const OpInfo& op, const CallResults& results, torch::jit::Stack
     return;
   }
   const auto* next = results.tensors.begin();
-  const auto take_list = [&](size_t count) {
-    std::vector<at::Tensor> list(next, next + count);
-    next += count;
-    return list;
-  };
-  for (const Result& part : *static_cast<const Results*>(results.holder.get())) {
-    if (part.shape == Shape::kTensor) {
-      stack.emplace_back(*next++);
-    } else if (part.shape == Shape::kList) {
-      stack.emplace_back(take_list(part.counts[0]));
-    } else if (part.shape == Shape::kListOfLists) {
-      std::vector<std::vector<at::Tensor>> lists;
-      for (const size_t count : part.counts) lists.push_back(take_list(count));
-      stack.emplace_back(std::move(lists));
-    } else if (part.shape == Shape::kWork) {
-      stack.push_back(ended_work());
-    } else {
-      stack.push_back(part.value);
-    }
+  for (c10::IValue part : *static_cast<const std::vector<c10::IValue>*>(results.holder.get())) {
+    transform_tensors(part, [&](const at::Tensor&) { return *next++; });
+    stack.push_back(std::move(part));
   }
 }
 

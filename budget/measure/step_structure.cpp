@@ -40,8 +40,7 @@ std::vector<ResultOfOp> results_of(const StepLog& log, const RecordsOfOps& recor
     const TapeRecord& record = tape.records()[i];
     const uint32_t op = records.op_of[i];
     const auto [first, end] = log.results_of(op);
-    for (const auto j : c10::irange(record.output_count)) {
-      const TapeOutput& output = tape.outputs(record)[j];
+    for (const TapeOutput& output : tape.outputs(record)) {
       for (size_t k = first; k < end; ++k) {
         const StepLog::Result& result = log.results[k];
         if (result.result != output.result || result.element != output.element) continue;
@@ -127,8 +126,7 @@ class Structure {
     added.where = log_.places[op_of(number).place];
     added.kind = kind_of(number);
     added.reads_data = record.op->reads_data();
-    for (const auto i : c10::irange(record.ref_count)) {
-      const TapeRef& ref = tape_.refs(record)[i];
+    for (const TapeRef& ref : tape_.refs(record)) {
       const auto value = static_cast<int32_t>(ref.value);
       auto& reads = added.reads;
       if (!ref.defined()) continue;
@@ -136,12 +134,9 @@ class Structure {
       int64_t& spanned = spanned_[static_cast<size_t>(profile_.values[ref.value].storage)];
       spanned = std::max(spanned, static_cast<int64_t>(tape_.layout(ref.layout).bytes_spanned()));
     }
-    for (const auto i : c10::irange(record.output_count)) {
-      const TapeOutput& output = tape_.outputs(record)[i];
+    for (const TapeOutput& output : tape_.outputs(record))
       added.makes.push_back(static_cast<int32_t>(output.ref.value));
-    }
-    for (const auto i : c10::irange(record.write_count)) {
-      const TapeWrite& write = tape_.writes(record)[i];
+    for (const TapeWrite& write : tape_.writes(record)) {
       added.writes.push_back(
           {static_cast<int32_t>(write.before), static_cast<int32_t>(write.after)});
       profile_.values[write.after].storage = profile_.values[write.before].storage;
@@ -155,8 +150,7 @@ class Structure {
     const TapeRecord& record = tape_.records()[number];
     std::ostringstream text;
     text << record.op->name() << ' ' << op_of(number).gradients;
-    for (const auto i : c10::irange(record.op->argument_count())) {
-      const c10::IValue& value = tape_.arguments(record)[i];
+    for (const c10::IValue& value : tape_.arguments(record)) {
       const bool is_plain = !value.isTensor() && !value.isGenerator() && !value.isObject();
       text << ' ' << (is_plain ? value : c10::IValue());
     }
@@ -165,8 +159,8 @@ class Structure {
       const TensorLayout layout = tape_.layout(ref.layout);
       text << ' ' << layout.sizes << layout.strides << layout.dtype;
     };
-    for (const auto i : c10::irange(record.ref_count)) add(tape_.refs(record)[i]);
-    for (const auto i : c10::irange(record.output_count)) add(tape_.outputs(record)[i].ref);
+    for (const TapeRef& ref : tape_.refs(record)) add(ref);
+    for (const TapeOutput& output : tape_.outputs(record)) add(output.ref);
     return std::hash<std::string>{}(text.str());
   }
 

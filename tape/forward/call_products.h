@@ -12,6 +12,7 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include <remat/tape/call_log.h>
@@ -35,16 +36,15 @@ namespace remat {
 /// replay gets there.
 class CallProducts {
  public:
-  /// `running` is the running SAVE call, `op` its running op.
+  /// `running` is the running SAVE call.
   CallProducts(ForwardState& state, OutsideWatch& outside, ForwardSlots& slots,
-               PendingWrites& pending, const SavedCall& running, const SavedOp& op)
+               PendingWrites& pending, const SavedCall& running)
       : state_(state),
         region_(*state.region),
         outside_(outside),
         slots_(slots),
         pending_(pending),
-        running_(running),
-        op_(op) {}
+        running_(running) {}
   CallProducts(const CallProducts&) = delete;
   CallProducts& operator=(const CallProducts&) = delete;
 
@@ -56,7 +56,7 @@ class CallProducts {
   /// The running SAVE call ends: results kept from here on use the present hooks and context.
   void end_call();
   /// The hooks of the call that made product `number` are not used again.
-  void forget_hooks(size_t number) { ends_[region_.calls().product(number).call()].pair = {}; }
+  void forget_hooks(size_t number) { ends_[region_.calls().product(number).call()].first = {}; }
 
   /// Describes result `position` of the running SAVE call. Throws if a replay could not replace it.
   CallOutput output_of(const at::Tensor& tensor, size_t position);
@@ -83,11 +83,6 @@ class CallProducts {
                           c10::function_ref<bool()> is_opened_in_call) const;
 
  private:
-  struct CallEnd {
-    UserPair pair;  // A pair opened in the region.
-    std::any context;
-  };
-
   void check_result(const at::Tensor& tensor, size_t position) const;
   bool is_made_here(Origin origin) const;
   size_t product_of(const at::Tensor& tensor);
@@ -99,7 +94,6 @@ class CallProducts {
                           c10::function_ref<void()> keep);
   bool may_store(const CallRecord& record, const at::Tensor& tensor) const;
   bool is_stored_argument(const at::Tensor& tensor) const;
-  std::string where(const NamedCall& call) const;
 
   ForwardState& state_;
   Region& region_;
@@ -107,8 +101,8 @@ class CallProducts {
   ForwardSlots& slots_;
   PendingWrites& pending_;
   const SavedCall& running_;
-  const SavedOp& op_;                                    // The running call's op.
-  std::vector<CallEnd> ends_;                            // One per call.
+  // The pair that was open in the region at a call's end, and its context; one per call.
+  std::vector<std::pair<UserPair, std::any>> ends_;
   int recomputed_ = 0;                                   // Number of running RECOMPUTE calls.
   std::unordered_set<size_t> outside_in_graph_;          // Outside storages that joined the graph.
   std::unordered_map<size_t, size_t> outside_products_;  // By outside storage, until it is read.

@@ -75,9 +75,10 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     is_compared_ = is_with_user && saved_original(tensor).is_same(tensor);
     if (is_with_user || calls_->state_.scope.previous()) note_others(tensor);
     sample(tensor);
-    const bool may_be_written = calls_->op_.has_argument(tensor) || !calls_->pending_.empty();
+    const bool may_be_written =
+        calls_->running_.op_has_argument(tensor) || !calls_->pending_.empty();
     if (may_be_written && is_with_user) {
-      waiting_ = std::make_unique<Waiting>(tensor, std::move(pair));
+      waiting_.emplace(tensor, std::move(pair));
       calls_->pending_.push_back(this);
     } else {
       keep(tensor, pair);
@@ -86,23 +87,23 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
 
   /// The op that saved it has run.
   void pack_pending() {
-    const std::unique_ptr<const Waiting> packed = std::move(waiting_);
+    const auto [tensor, pair] = *std::exchange(waiting_, std::nullopt);
     try {
       const bool is_settled = !version_->changed() && !version_->is_written_by_op();
-      if (is_settled) sample(packed->tensor);
-      keep(packed->tensor, packed->pair);
+      if (is_settled) sample(tensor);
+      keep(tensor, pair);
     } catch (...) {
-      keep_itself(packed->tensor);  // An in-place op has its node already.
+      keep_itself(tensor);  // An in-place op has its node already.
       throw;
     }
   }
 
   /// The op has thrown, but somebody still has this hook.
-  void drop_pending() { keep_itself(std::exchange(waiting_, nullptr)->tensor); }
+  void drop_pending() { keep_itself(std::exchange(waiting_, std::nullopt)->first); }
 
   at::Tensor call_unpack_hook() override {
     if (slot_) return region_->load(*slot_);
-    if (waiting_) return tensor_data(waiting_->tensor);
+    if (waiting_) return tensor_data(waiting_->first);
     TORCH_CHECK(
         !version_->changed(), modified_in_place(kept_->meta, *version_), region_->label(), ", ",
         region_->calls().records()[kept_->call].call.str(), ", tensor '", kept_->name,
@@ -145,12 +146,6 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     OpObserver::all_adopt(tensor);
     return tensor;
   }
-
-  struct Waiting {
-    Waiting(at::Tensor of, UserPair with) : tensor(std::move(of)), pair(std::move(with)) {}
-    at::Tensor tensor;
-    UserPair pair;
-  };
 
   /// Notes the version: hooks that copy go on with the present values, plain autograd with later
   /// ones.
@@ -205,7 +200,8 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
   std::unique_ptr<const ForwardMemory> others_;         // Set if hooks may bring back a copy.
   std::optional<OutsideStorage::WeakTensor> original_;  // Set for a leaf from outside.
   std::optional<torch::autograd::SavedVariable> value_;
-  std::unique_ptr<const Waiting> waiting_;  // Set while it is in pending_.
+  // The tensor and the pair that gets it, while this hook is in pending_.
+  std::optional<std::pair<at::Tensor, UserPair>> waiting_;
 };
 
 // Autograd keeps the saved tensor itself, whatever memory that gets later.
@@ -220,17 +216,13 @@ void CallSavedTensors::before_set_data(const at::Tensor& tensor) {
 void CallSavedTensors::check_exchanged() const {
   for (const KeptTensor* const kept : exchanged_) {
     TORCH_CHECK_NOT_IMPLEMENTED(
-        !kept->live, where(state_.region->calls().records()[kept->call].call), ", tensor '",
+        !kept->live, state_.where(state_.region->calls().records()[kept->call].call), ", tensor '",
         kept->name, "' (", kept->meta.str(), "): ", kMemoryExchangedInRegion);
   }
 }
 
 CallSavedTensors::~CallSavedTensors() {
   drop_pending();
-}
-
-std::string CallSavedTensors::where(const NamedCall& call) const {
-  return c10::str("[checkpoint] ", state_.region->label(), ", ", call.str());
 }
 
 // Note [Packed when the op has run]: an op may save an argument that its kernel writes afterwards
@@ -277,10 +269,12 @@ void CallSavedTensors::forget_names(size_t depth) noexcept {
   }
 }
 
-CallSavedTensors::Ended CallSavedTensors::end_call() noexcept {
+void CallSavedTensors::end_call(std::vector<at::Tensor>& dying) noexcept {
   drop_pending();  // The op may have thrown.
   expected_.end_call(running_);
-  return {.held = running_.clear(), .named = std::exchange(named_, {})};
+  running_.clear(dying);
+  for (Named& named : named_) dying.push_back(std::move(named.tensor));
+  named_.clear();
 }
 
 /// The SAVE call for which autograd saves `tensor`; null if it saves for code outside SAVE calls.
@@ -299,7 +293,7 @@ std::string CallSavedTensors::next_name(SavedCall& call, const at::Tensor& tenso
   }
   const std::vector<std::string>& names = call.record->call.saved_names;
   if (names.empty()) return c10::str("saved.", i);
-  TORCH_CHECK_VALUE(i < names.size(), where(call.record->call), ": expected ", names.size(),
+  TORCH_CHECK_VALUE(i < names.size(), state_.where(call.record->call), ": expected ", names.size(),
                     " saved tensors, auto_forward save_for_backward names must match, got more. "
                     "List all of them in saved_names, in their order.");
   return names[i];

@@ -31,16 +31,14 @@ namespace remat {
 /// scopes around the region: see Note [What a SAVE call keeps].
 class CallSavedTensors {
  public:
-  /// `running` is the running SAVE call, `op` its running op. `before_slot` is called with tensors
-  /// that code outside SAVE calls saves when a call's tensor was expected.
+  /// `running` is the running SAVE call. `before_slot` is called with tensors that code outside
+  /// SAVE calls saves when a call's tensor was expected.
   CallSavedTensors(ForwardState& state, ForwardSlots& slots, const CallProducts& products,
-                   SavedCall& running, const SavedOp& op,
-                   std::function<void(const at::Tensor&)> before_slot)
+                   SavedCall& running, std::function<void(const at::Tensor&)> before_slot)
       : state_(state),
         slots_(slots),
         products_(products),
         running_(running),
-        op_(op),
         before_slot_(std::move(before_slot)) {}
   CallSavedTensors(const CallSavedTensors&) = delete;
   CallSavedTensors& operator=(const CallSavedTensors&) = delete;
@@ -53,16 +51,11 @@ class CallSavedTensors {
     size_t depth;  ///< Number of running calls when it was named.
   };
 
-  /// Tensors held by a call that has ended or thrown; see Note [What dies with a SAVE call].
-  struct Ended {
-    SavedCall::Held held{};
-    std::vector<Named> named{};
-  };
-
   /// A SAVE call begins.
   void begin_call() { place_ = ScopePlace::here(); }
-  /// The running call ends. Autograd may still save the expected tensors.
-  [[nodiscard]] Ended end_call() noexcept;
+  /// The running call ends or throws, and moves the tensors that it holds to `dying`. Autograd may
+  /// still save the expected tensors.
+  void end_call(std::vector<at::Tensor>& dying) noexcept;
   /// before_op(): an op of the call is about to run. after_op(): it has run.
   void before_op() { drop_pending(); }
   void after_op() { pack_pending(); }
@@ -105,16 +98,14 @@ class CallSavedTensors {
   bool add_refill(SavedCall& call, const at::Tensor& tensor);
   std::string next_name(SavedCall& call, const at::Tensor& tensor);
   bool is_from_outside(const at::Tensor& tensor) const {
-    return op_.is_from_outside(tensor, state_.storages);
+    return running_.is_from_outside(tensor, state_.storages);
   }
   UserPair pair_for(const CallRecord& record, const at::Tensor& tensor) const;
-  std::string where(const NamedCall& call) const;
 
   ForwardState& state_;
   ForwardSlots& slots_;
   const CallProducts& products_;
   SavedCall& running_;
-  const SavedOp& op_;  // The running call's op.
   const std::function<void(const at::Tensor&)> before_slot_;
   ExpectedSaves expected_;
   std::vector<Named> named_;                  // In running_.

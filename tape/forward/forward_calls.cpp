@@ -39,15 +39,11 @@ ForwardCalls::ForwardCalls(ForwardState& state, OutsideWatch& outside, ForwardSl
     : state_(state),
       outside_(outside),
       pending_(*state.region),
-      products_(state, outside, slots, pending_, saved_, op_),
-      saves_(state, slots, products_, saved_, op_,
+      products_(state, outside, slots, pending_, saved_),
+      saves_(state, slots, products_, saved_,
              [this](const at::Tensor& tensor) { before_slot(tensor); }),
       collectives_(state, products_, pending_),
-      ops_(state, outside, pending_, products_, saves_, collectives_, saved_, op_) {}
-
-std::string ForwardCalls::where(const NamedCall& call) const {
-  return c10::str("[checkpoint] ", state_.region->label(), ", ", call.str());
-}
+      ops_(state, outside, pending_, products_, saves_, collectives_, saved_) {}
 
 /// `tensors` as ops of this region see them; `replaced` owns them if they differ.
 c10::ArrayRef<at::Tensor> ForwardCalls::as_seen(c10::ArrayRef<at::Tensor> tensors,
@@ -90,8 +86,8 @@ NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::
 /// Begins a call inside a SAVE call, or in a backward inside the function.
 NamedCalls::Action ForwardCalls::begin_unwatched(const NamedCall& call) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      !state_.is_saving || call.is_saved(), where(call), ": expected SAVE calls only inside ",
-      saved_.record->call.str(),
+      !state_.is_saving || call.is_saved(), state_.where(call),
+      ": expected SAVE calls only inside ", saved_.record->call.str(),
       ", got a RECOMPUTE call (recompute=True) nested inside a recompute=False one. Nothing in a "
       "SAVE call runs again: take the inner name away, or give the outer call the policy "
       "RECOMPUTE.");
@@ -100,24 +96,24 @@ NamedCalls::Action ForwardCalls::begin_unwatched(const NamedCall& call) {
 }
 
 void ForwardCalls::check_call(const NamedCall& call) const {
-  TORCH_CHECK(!names_.contains(call.name), where(call),
+  TORCH_CHECK(!names_.contains(call.name), state_.where(call),
               ": expected a name that is used once in a region, got it for the second time. Give "
               "each call its own name, or put repeated code in a NameScope (name_scope in "
               "Python).");
   if (!call.is_saved()) return;
   TORCH_CHECK_NOT_IMPLEMENTED(
-      state_.region->intercept(), where(call),
+      state_.region->intercept(), state_.where(call),
       ": expected a region whose ops are seen, got one with intercept = false, in which nobody "
       "knows who reads the call's results. Set intercept = true, or use the policy RECOMPUTE.");
   TORCH_CHECK_NOT_IMPLEMENTED(
-      !state_.has_tangents, where(call),
+      !state_.has_tangents, state_.where(call),
       ": expected results without tangents, got a function that has made tensors with tangents "
       "(forward-mode AD), which are not kept. Put all that has tangents into a SAVE call, or use "
       "the policy RECOMPUTE.");
   TORCH_CHECK(
       call.policy != Policy::kOffload || state_.settings.offload_store || state_.settings.hooks ||
           UserPair::inside(state_.scope, call.keep),
-      where(call),
+      state_.where(call),
       ": expected a place to keep its tensors in, got neither "
       "CheckpointOptions::offload_store nor CheckpointOptions::saved_tensors_hooks "
       "(offload_store=..., saved_tensors_hooks=... in Python). Set one of them, or use the policy "
@@ -144,7 +140,7 @@ void ForwardCalls::begin_saved(CallRecord& record, c10::ArrayRef<at::Tensor> arg
   }
   saved_.index = state_.region->calls().records().size() - 1;
   saved_.arguments.assign(arguments.begin(), arguments.end());
-  const FunctionReplayer::Options& state = state_.settings.state;
+  const RegionEntry::Options& state = state_.settings.state;
   if (state.preserve_rng) saved_.generators = mark_generators(state.generators);
   saves_.begin_call();
   nodes_.emplace_back(at::sequence_number::peek(), 0);
@@ -162,7 +158,7 @@ void ForwardCalls::end(const CallResults& returned) {
   }
   const CallResults& results = replaced.tensors.empty() ? returned : replaced;
   if (ops_.is_skipped()) ops_.end_skipped(results.tensors);
-  Dying dying;
+  std::vector<at::Tensor> dying;
   if (kind == Open::kSaved) dying = end_saved(results);
   open_.pop_back();
   if (kind == Open::kRecomputed) products_.count_recomputed(-1);
@@ -204,7 +200,7 @@ void ForwardCalls::keep_read_by_thrown() {
 void ForwardCalls::check_thrown() const {
   if (thrown_.writing == SavedCall::kNone) return;
   TORCH_CHECK_NOT_IMPLEMENTED(
-      false, where(state_.region->calls().records()[thrown_.writing].call),
+      false, state_.where(state_.region->calls().records()[thrown_.writing].call),
       ": expected a SAVE call that writes what it has not made to return, got one that "
       "threw, and a function that went on: what it has written until then a replay could not tell. "
       "Catch the exception outside of the region, or use the policy RECOMPUTE.");
@@ -225,7 +221,7 @@ void ForwardCalls::before_skip(c10::ArrayRef<at::Tensor> writes,
   ops_.begin_skipped(writes, as_seen(arguments, replaced));
 }
 
-ForwardCalls::Dying ForwardCalls::end_saved(const CallResults& results) {
+std::vector<at::Tensor> ForwardCalls::end_saved(const CallResults& results) {
   CallRecord& record = *saved_.record;
   products_.end_call();  // First: results kept from here on are kept with the call's hooks.
   FirstPosition<const c10::TensorImpl*> seen;
@@ -256,9 +252,10 @@ ForwardCalls::Dying ForwardCalls::end_saved(const CallResults& results) {
 // calls and whole regions. In plain code these tensors die later, with the graph or with the
 // region's caller. So they are destroyed as if outside the region, once the call no longer counts
 // as running, and nothing refers to its record or iterates over a list that they may add to.
-ForwardCalls::Dying ForwardCalls::close_saved() noexcept {
+std::vector<at::Tensor> ForwardCalls::close_saved() noexcept {
   nodes_.back().second = at::sequence_number::peek();
-  Dying dying{.opaque = ops_.end_call(), .call = saves_.end_call()};
+  std::vector<at::Tensor> dying = ops_.end_call();
+  saves_.end_call(dying);
   state_.is_saving = false;
   return dying;
 }

@@ -102,22 +102,17 @@ class ForwardCalls final : public NamedCalls {
   void check_call(const NamedCall& call) const;
   void log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
   void begin_saved(CallRecord& record, c10::ArrayRef<at::Tensor> arguments);
-  /// See Note [What dies with a SAVE call].
-  struct Dying {
-    std::vector<at::Tensor> opaque{};
-    CallSavedTensors::Ended call{};
-  };
-  [[nodiscard]] Dying end_saved(const CallResults& results);
+  /// end_saved() and close_saved() return tensors that the call held: see Note [What dies with a
+  /// SAVE call].
+  [[nodiscard]] std::vector<at::Tensor> end_saved(const CallResults& results);
   void abandon_saved() noexcept;
-  [[nodiscard]] Dying close_saved() noexcept;
+  [[nodiscard]] std::vector<at::Tensor> close_saved() noexcept;
   void keep_read_by_thrown();
   void check_thrown() const;
-  std::string where(const NamedCall& call) const;
 
   ForwardState& state_;
   OutsideWatch& outside_;
   SavedCall saved_;
-  SavedOp op_;  // The running op of saved_.
   PendingWrites pending_;
   CallProducts products_;
   CallSavedTensors saves_;

@@ -126,7 +126,7 @@ void ForwardOps::note_streams(const OpCall& call) {
 // A generator may be put back after the draw (torch.random.fork_rng): the end of the region is too
 // late to look.
 void ForwardOps::before_draw(const OpCall& call) {
-  const FunctionReplayer::Options& state = state_.settings.state;
+  const RegionEntry::Options& state = state_.settings.state;
   if (!state.preserve_rng) return;
   check_generators(call, state.generators, region_);
   if (!region_.draws()) marks_ = mark_generators(state.generators);
@@ -193,14 +193,14 @@ void ForwardOps::end_handled(const OpCall& call) {
   if (C10_LIKELY(handled_ != &call)) return;
   handled_ = nullptr;
   state_.handled_slot = ForwardState::kNoOp;
-  if (state_.recorder) state_.recorder->end_handled();
+  if (state_.recorder) state_.recorder->slots().end_handled();
 }
 
 void ForwardOps::op_threw(const OpCall& call) {
   if (handled_ != &call) return;
   handled_ = nullptr;
   state_.handled_slot = ForwardState::kNoOp;
-  if (state_.recorder) state_.recorder->drop_handled();
+  if (state_.recorder) state_.recorder->slots().drop_handled();
 }
 
 // The log does not have this op: a replay of the function calls the handler again. The tape has it,
@@ -226,9 +226,9 @@ void ForwardOps::adopt_unknown(const OpCall& call, const OpTensor& written) {
   if (!state_.storages.find(written.memory).is_unknown()) return;
   made_by_handler_.push_back(written.memory);
   if (state_.recorder && write_kind(call, written.argument) == WriteKind::kWhole)
-    state_.recorder->adopt_memory(tensor);
+    state_.recorder->values().adopt_memory(tensor);
   else if (state_.recorder)
-    state_.recorder->adopt(tensor);
+    state_.recorder->values().adopt(tensor);
   state_.storages.enter_result(tensor);
 }
 
@@ -277,7 +277,7 @@ void ForwardOps::adopt_part(const at::Tensor& tensor) {
 void ForwardOps::adopt(const at::Tensor& tensor) {
   if (!region_.intercept()) return;
   if (state_.is_saving) return calls_->saved_ops().adopt(tensor);
-  if (state_.recorder) state_.recorder->adopt(tensor);
+  if (state_.recorder) state_.recorder->values().adopt(tensor);
   state_.storages.enter_result(tensor);
 }
 
@@ -292,7 +292,7 @@ void ForwardOps::before_set_data(const at::Tensor& tensor) {
 }
 
 void ForwardOps::phase_was_asked() {
-  is_phase_asked_ = true;
+  calls_is_recomputing_ = true;
   region_.ops().break_off();
 }
 

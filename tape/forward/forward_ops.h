@@ -42,7 +42,7 @@ class ForwardOps final : public OpObserver {
   void phase_was_asked() override;
 
   /// True if the function has called is_recomputing().
-  bool is_phase_asked() const { return is_phase_asked_; }
+  bool calls_is_recomputing() const { return calls_is_recomputing_; }
 
  private:
   Origin look(const OpCall& call, size_t argument, const at::Tensor& tensor);
@@ -62,7 +62,7 @@ class ForwardOps final : public OpObserver {
   Region& region_;
   OutsideWatch& outside_;
   const std::unique_ptr<ForwardCalls>& calls_;
-  bool is_phase_asked_ = false;
+  bool calls_is_recomputing_ = false;
   const OpCall* handled_ = nullptr;  // The running op, if a tensor subclass handles it.
   // For the running op:
   bool is_written_down_ = false;

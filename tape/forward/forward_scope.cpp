@@ -103,12 +103,10 @@ ForwardScope::~ForwardScope() {
 // needs no log: giving up raises.
 void ForwardScope::record(Tape& tape, TrustedOps trusted, bool strict) {
   ForwardState& shared = state_->shared;
-  const FunctionReplayer::Options& state = shared.settings.state;
-  shared.recorder = std::make_unique<TapeRecorder>(
-      tape, shared.storages,
-      TapeRecorder::Options{.trusted = std::move(trusted),
-                            .generators = state.preserve_rng ? &state.generators : nullptr,
-                            .strict_label = strict ? shared.region->label() : std::string()});
+  const RegionEntry::Options& state = shared.settings.state;
+  shared.recorder = std::make_unique<TapeRecorder>(tape, shared.storages, std::move(trusted),
+                                                   state.preserve_rng ? &state.generators : nullptr,
+                                                   strict ? shared.region->label() : std::string());
   if (strict) shared.region->ops().break_off();
 }
 
@@ -144,11 +142,11 @@ void ForwardScope::State::finish_tape() {
   TapeRecorder& recorder = *shared.recorder;
   const auto& products = std::as_const(*shared.region).calls().products();
   const bool brings_back =
-      ops.is_phase_asked() &&
+      ops.calls_is_recomputing() &&
       std::any_of(products.begin(), products.end(), [](const CallProduct& product) {
         return product.is_kept() && product.is_with_user();
       });
-  if (brings_back && !recorder.is_strict())
+  if (brings_back && !recorder.values().is_strict())
     recorder.give_up("is_recomputing() in a function whose SAVE calls' results hooks keep");
   const OuterScopes outer(shared.scope);
   recorder.finish(shared.region->outside());

@@ -56,9 +56,9 @@ Slot& ForwardSlots::add(const at::Tensor& tensor) {
   if (recorder && !recorder->gave_up() && !recorder->in_op()) outside_.origin_of(seen);
   if (region_.intercept()) outside_.read_for_slot(stand_in.defined() ? seen : tensor);
   if (recorder && copied) {
-    recorder->add_copy_slot(tensor, original, copied->after_op);
+    recorder->slots().add_copy(tensor, original, copied->after_op);
   } else if (recorder) {
-    recorder->add_slot(seen);
+    recorder->slots().add(seen);
   }
   Slot& slot = state_.slot_region()->add_slot(tensor);
   slot.log_position = region_.ops().end();

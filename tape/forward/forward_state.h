@@ -3,11 +3,13 @@
 // State shared by the parts of a region's forward.
 #pragma once
 
+#include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <string>
 
 #include <remat/tape/call_settings.h>
 #include <remat/tape/op_call.h>
@@ -46,6 +48,11 @@ struct ForwardState {
 
   /// True if the running code is the region's function, not a backward inside it.
   bool is_own_code() const { return torch::autograd::get_current_graph_task_id() == graph_task; }
+
+  /// The beginning of messages about `call`.
+  std::string where(const NamedCall& call) const {
+    return c10::str("[checkpoint] ", region->label(), ", ", call.str());
+  }
 
   /// True if ops and named calls are logged.
   bool logs() const {

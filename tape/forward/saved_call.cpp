@@ -12,14 +12,17 @@
 
 namespace remat {
 
-SavedCall::Held SavedCall::clear() noexcept {
+void SavedCall::clear(std::vector<at::Tensor>& dying) noexcept {
+  for (at::Tensor& argument : arguments) dying.push_back(std::move(argument));
+  for (Written& entry : written) dying.push_back(std::move(entry.tensor));
+  arguments.clear();
+  written.clear();
   record = nullptr;
   index = 0;
   written_memory.clear();
   generators.clear();
   count = 0;
   if (!positions_.empty()) positions_ = {};
-  return {std::exchange(arguments, {}), std::exchange(written, {})};
 }
 
 bool SavedCall::has_written(const at::Tensor& tensor) const {
@@ -56,17 +59,13 @@ size_t SavedCall::hashed_argument_on_storage_of(const at::Tensor& tensor) const 
   return found == positions_.end() ? kNone : found->second;
 }
 
-bool SavedOp::has_argument(const at::Tensor& tensor) const {
-  return runs && memories.contains(memory_of(tensor));
-}
-
-bool SavedOp::is_from_outside(const at::Tensor& tensor, const StorageTable& storages) const {
+bool SavedCall::is_from_outside(const at::Tensor& tensor, const StorageTable& storages) const {
   const void* const memory = memory_of(tensor);
   if (!memory) return false;
   const Origin origin = storages.find(memory);
   if (!origin.is_unknown()) return origin.is_outside();
-  if (!runs) return true;  // The call's own results are in the table.
-  return memories.contains(memory);
+  if (!op_runs) return true;  // The call's own results are in the table.
+  return op_memory.contains(memory);
 }
 
 }  // namespace remat

@@ -36,38 +36,33 @@ struct SavedCall {
   std::vector<GeneratorMark> generators{};      ///< Before the call.
   size_t count = 0;                             ///< Tensors that autograd has saved for it.
 
-  /// Tensors that the call holds; see Note [What dies with a SAVE call].
-  struct Held {
-    std::vector<at::Tensor> arguments{};
-    std::vector<Written> written{};
-  };
-  /// The call is over. Returns what it held.
-  [[nodiscard]] Held clear() noexcept;
+  bool op_runs = false;
+  FirstPosition<const void*> op_memory{};  ///< Memory of the running op's arguments.
+  /// The running op makes tensors on the memory of an opaque tensor that existed before the call.
+  bool op_makes_part = false;
+
+  /// The call is over. Moves the tensors that it held to `dying`; see Note [What dies with a SAVE
+  /// call].
+  void clear(std::vector<at::Tensor>& dying) noexcept;
 
   bool has_written(const at::Tensor& tensor) const;
 
   /// Position of the argument that is `tensor`, or shares its storage; kNone if there is none.
   size_t argument_on_storage_of(const at::Tensor& tensor) const;
 
+  bool op_has_argument(const at::Tensor& tensor) const {
+    return op_runs && op_memory.contains(memory_of(tensor));
+  }
+
+  /// True if `tensor`, which the call uses, existed before the region. Tensors that only SAVE calls
+  /// have read are in no table: their origin is unknown, like that of the running op's result.
+  bool is_from_outside(const at::Tensor& tensor, const StorageTable& storages) const;
+
  private:
   size_t hashed_argument_on_storage_of(const at::Tensor& tensor) const;
 
   /// First positions of arguments, by address of tensor and storage; used if there are many.
   mutable std::unordered_map<const void*, size_t> positions_{};
-};
-
-/// The running op of a SAVE call.
-struct SavedOp {
-  bool runs = false;
-  FirstPosition<const void*> memories{};  ///< Memory of its arguments.
-  /// It makes tensors on the memory of an opaque tensor that existed before the call.
-  bool takes_part = false;
-
-  bool has_argument(const at::Tensor& tensor) const;
-
-  /// True if `tensor`, which the call uses, existed before the region. Tensors that only SAVE calls
-  /// have read are in no table: their origin is unknown, like that of the running op's result.
-  bool is_from_outside(const at::Tensor& tensor, const StorageTable& storages) const;
 };
 
 }  // namespace remat

@@ -31,16 +31,17 @@ bool may_join_graph(const OpCall& call, size_t i) {
 void SavedCallOps::before_op(const OpCall& call) {
   const OpInfo& info = call.info();
   saves_.before_op();
-  op_.memories.clear();
-  op_.runs = true;
-  op_.takes_part = false;
+  running_.op_memory.clear();
+  running_.op_runs = true;
+  running_.op_makes_part = false;
   if (info.is_communication()) collectives_.before_op(call);
   for (const OpTensor& entry : call.tensors()) {
     const at::Tensor& tensor = *entry.tensor;
-    op_.memories.add(entry.memory);
+    running_.op_memory.add(entry.memory);
     const Origin known = state_.storages.find(entry.memory);
     if (known.is_unknown() || known.is_outside()) outside_.note_captured(tensor, known);
-    if (!tensor.has_storage() && !info.reads_data() && !known.is_in_call()) op_.takes_part = true;
+    if (!tensor.has_storage() && !info.reads_data() && !known.is_in_call())
+      running_.op_makes_part = true;
     if (call.writes_argument(entry.argument) && entry.memory) {
       const Origin origin = outside_.origin_of(tensor);
       outside_.check_writable(info, tensor, origin);
@@ -53,15 +54,15 @@ void SavedCallOps::before_op(const OpCall& call) {
 void SavedCallOps::after_op(const OpCall& call) {
   for_each_result_tensor(call, [&](const at::Tensor& tensor) {
     const auto* const memory = memory_of(tensor);
-    if (!memory || op_.memories.contains(memory)) return;
-    if (op_.takes_part) {
+    if (!memory || running_.op_memory.contains(memory)) return;
+    if (running_.op_makes_part) {
       state_.storages.enter(memory, Origin::inside());  // Not writable: no argument has it.
     } else {
       enter_made(tensor);
     }
   });
   saves_.after_op();
-  op_.runs = false;
+  running_.op_runs = false;
 }
 
 // A storage that nobody else has is new, although its address may have been used before: only
@@ -170,7 +171,7 @@ std::vector<at::Tensor> SavedCallOps::end_call() noexcept {
     if (state_.storages.find(memory_of(tensor)).is_in_call())
       state_.storages.enter(memory_of(tensor), Origin::inside());
   }
-  op_.runs = false;
+  running_.op_runs = false;
   return std::exchange(made_opaque_, {});
 }
 

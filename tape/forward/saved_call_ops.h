@@ -29,18 +29,17 @@ namespace remat {
 /// Tracks what the call makes and writes, and keeps the old values that a replay needs.
 class SavedCallOps {
  public:
-  /// `running` is the SAVE call; `op` is its running op, shared with other parts.
+  /// `running` is the SAVE call.
   SavedCallOps(ForwardState& state, OutsideWatch& outside, PendingWrites& pending,
                CallProducts& products, CallSavedTensors& saves, CallCollectives& collectives,
-               SavedCall& running, SavedOp& op)
+               SavedCall& running)
       : state_(state),
         outside_(outside),
         pending_(pending),
         products_(products),
         saves_(saves),
         collectives_(collectives),
-        running_(running),
-        op_(op) {}
+        running_(running) {}
   SavedCallOps(const SavedCallOps&) = delete;
   SavedCallOps& operator=(const SavedCallOps&) = delete;
 
@@ -75,7 +74,6 @@ class SavedCallOps {
   CallSavedTensors& saves_;
   CallCollectives& collectives_;
   SavedCall& running_;
-  SavedOp& op_;
   /// made_ and made_opaque_ (without storage) are made by the running call, made_earlier_ by all
   /// earlier calls, if still alive.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made_;

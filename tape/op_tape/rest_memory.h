@@ -40,7 +40,13 @@ class RestMemory {
   void forget_planned() { made_.clear(); }
 
   /// The storages written by the record have new values.
-  void wrote(const Tape& tape, const TapeRecord& record);
+  void wrote(const Tape& tape, const TapeRecord& record) {
+    for (const TapeWrite& write : tape.writes(record)) {
+      for (Made& made : made_) {
+        if (made.value == write.before) made.value = write.after;
+      }
+    }
+  }
 
   /// A different tensor was copied before it was written; autograd would copy nothing.
   void copied(size_t bytes) { copied_bytes_ += bytes; }
@@ -59,10 +65,18 @@ class RestMemory {
 
   /// Bytes that are alive, except where `is_held(value)` (saved or kept). After this call
   /// is_look_due() is false for a while.
-  size_t bytes_to_cross(c10::function_ref<bool(uint32_t value)> is_held);
+  size_t bytes_to_cross(c10::function_ref<bool(uint32_t value)> is_held) {
+    constexpr size_t kLooks = 8;  // While a segment grows by its usual size.
+    next_look_ = made_bytes_ + segment_bytes_ / kLooks;
+    std::erase_if(made_,
+                  [&](const Made& made) { return made.storage.expired() || is_held(made.value); });
+    size_t bytes = 0;
+    for (const Made& made : made_) bytes += made.bytes;
+    return bytes;
+  }
 
   /// Byte limit for values that cross the first cut.
-  size_t most_at_first() const { return segment_bytes_ + copied_bytes_; }
+  size_t max_at_first_cut() const { return segment_bytes_ + copied_bytes_; }
 
  private:
   struct Made {

@@ -14,7 +14,7 @@ void SegmentReplayer::replay(const Region& region, ReplayedSlots& slots) const {
               ": expected the region's function to have returned, got a read of what it saved "
               "before that. Read it after the region.");
   const UnitInputs::Values inputs = inputs_.held();
-  whole_->replay_part({.root = *root_, .region = region, .unit = unit_, .inputs = inputs}, slots);
+  whole_->replay_part(*root_, region, unit_, inputs, slots);
   if (!compared_.exchange(true)) whole_->note_compared();
 }
 

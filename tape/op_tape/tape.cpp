@@ -16,26 +16,11 @@
 namespace remat {
 
 bool Tape::has_layout(const at::Tensor& tensor, uint32_t number) const {
-  const Layout& layout = layouts_[number];
-  const int64_t* const dims = dims_.data() + layout.first_dim;
-  return tensor.dim() == layout.dims && tensor.storage_offset() == layout.offset &&
-         tensor.scalar_type() == layout.dtype && tensor.device() == layout.device &&
-         tensor.is_conj() == layout.conjugated && tensor.is_neg() == layout.negated &&
-         std::equal(dims, dims + layout.dims, tensor.sizes().begin()) &&
-         std::equal(dims + layout.dims, dims + 2 * layout.dims, tensor.strides().begin());
-}
-
-TensorLayout Tape::layout(uint32_t number) const {
-  const Layout& layout = layouts_[number];
-  const int64_t* const dims = dims_.data() + layout.first_dim;
-  TensorLayout full;
-  full.sizes.append(dims, dims + layout.dims);
-  full.strides.append(dims + layout.dims, dims + 2 * layout.dims);
-  full.offset = layout.offset;
-  full.dtype = layout.dtype;
-  full.conjugated = layout.conjugated;
-  full.negated = layout.negated;
-  return full;
+  const auto& [layout, device] = layouts_[number];
+  return tensor.storage_offset() == layout.offset && tensor.scalar_type() == layout.dtype &&
+         tensor.device() == device && tensor.is_conj() == layout.conjugated &&
+         tensor.is_neg() == layout.negated && tensor.sizes() == layout.sizes &&
+         tensor.strides() == layout.strides;
 }
 
 at::Tensor Tape::lay_out(const c10::Storage& storage, uint32_t number) const {
@@ -43,8 +28,8 @@ at::Tensor Tape::lay_out(const c10::Storage& storage, uint32_t number) const {
 }
 
 at::Tensor Tape::without_data(uint32_t number) const {
-  const TensorLayout full = layout(number);
-  return remat::lay_out(shape_storage(full.bytes_spanned(), layouts_[number].device), full);
+  const auto& [layout, device] = layouts_[number];
+  return remat::lay_out(shape_storage(layout.bytes_spanned(), device), layout);
 }
 
 at::Tensor Tape::unpack_outside(size_t number) const {
@@ -60,8 +45,8 @@ std::vector<at::Generator> Tape::generators(size_t part) const {
   std::vector<at::Generator> distinct;
   if (generators_.empty()) return distinct;
   for (size_t i = parts_[part].begin; i < parts_[part].end && i < records_.size(); ++i) {
-    for (const auto j : c10::irange(records_[i].generator_count)) {
-      const at::Generator& generator = generators_[records_[i].generator + j].generator();
+    for (const GeneratorState& state : generators(records_[i])) {
+      const at::Generator& generator = state.generator();
       if (std::find(distinct.begin(), distinct.end(), generator) == distinct.end())
         distinct.push_back(generator);
     }
@@ -74,8 +59,8 @@ size_t Tape::size_bytes() const {
   size_t slots = 0;
   for (const TapePart& part : parts_) slots += of(part.slots);
   return slots + of(records_) + of(arguments_) + of(refs_) + of(outputs_) + of(writes_) +
-         of(values_) + of(parts_) + of(layouts_) + of(dims_) + of(generators_) + of(held_) +
-         of(memories_) + of(outside_) + of(op_hashes_);
+         of(values_) + of(parts_) + of(layouts_) + of(generators_) + of(held_) + of(memories_) +
+         of(outside_) + of(op_hashes_);
 }
 
 void Tape::visit_held(
@@ -108,12 +93,12 @@ std::string Tape::str() const {
   size_t number = 0;
   for (const TapeRecord& record : records_) {
     std::string results;
-    for (const auto i : c10::irange(record.output_count))
-      results += (results.empty() ? "" : ", ") + name(outputs(record)[i].ref);
-    for (const auto i : c10::irange(record.write_count))
-      results += c10::str(results.empty() ? "" : ", ", "%", writes(record)[i].after);
+    for (const TapeOutput& output : outputs(record))
+      results += (results.empty() ? "" : ", ") + name(output.ref);
+    for (const TapeWrite& write : writes(record))
+      results += c10::str(results.empty() ? "" : ", ", "%", write.after);
     text << number++ << ": " << results << " = " << record.op->name() << '(';
-    const TapeRef* ref = refs_.data() + record.ref;
+    const TapeRef* ref = refs(record).begin();
     for (const auto i : c10::irange(record.op->argument_count())) {
       text << (i > 0 ? ", " : "");
       const bool is_list = (record.lists >> i & 1U) != 0;
@@ -135,7 +120,7 @@ std::string Tape::str() const {
     for (const auto j : c10::irange(parts_[i].slots.size())) {
       const TapeSlot& slot = parts_[i].slots[j];
       text << "slot " << j << " = ";
-      if (slot.wrapper) {
+      if (slot.unflatten) {
         text << "a wrapper of";
         for_each_ref(slot, [&](const TapeRef& one) { text << ' ' << name(one); });
       } else {

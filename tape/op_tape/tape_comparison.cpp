@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include <remat/tape/hidden_scopes.h>
+
 namespace remat {
 
 /// The number of the value on a tape without cuts.
@@ -26,8 +28,7 @@ std::string TapeComparison::expected_op(size_t record) const {
 uint64_t TapeComparison::hash_reads(const TapeRecord& record) {
   values_.clear();
   seen_.clear();
-  for (const auto i : c10::irange(record.ref_count)) {
-    const TapeRef& ref = tape_.refs(record)[i];
+  for (const TapeRef& ref : tape_.refs(record)) {
     if (!ref.defined()) continue;
     const uint32_t number = number_of(ref.value);
     if (seen_.contains(number)) continue;
@@ -40,12 +41,10 @@ uint64_t TapeComparison::hash_reads(const TapeRecord& record) {
 uint64_t TapeComparison::hash_makes(const TapeRecord& record) {
   values_.clear();
   writes_.clear();
-  for (const auto i : c10::irange(record.output_count))
-    values_.push_back(number_of(tape_.outputs(record)[i].ref.value));
-  for (const auto i : c10::irange(record.write_count)) {
-    const TapeWrite& write = tape_.writes(record)[i];
+  for (const TapeOutput& output : tape_.outputs(record))
+    values_.push_back(number_of(output.ref.value));
+  for (const TapeWrite& write : tape_.writes(record))
     writes_.emplace_back(number_of(write.before), number_of(write.after));
-  }
   return ExpectedTape::hash_makes(values_, writes_);
 }
 
@@ -98,6 +97,12 @@ TapeDifference TapeComparison::other_end(size_t slots) const {
   if (is_other_length || !missing) return {.record = records, .expected = expected_op(records)};
   const std::string op = expected_op(missing->record);
   return {.record = missing->record, .expected = op, .got = op, .in_slot = true, .slots = slots};
+}
+
+void TapeComparison::report(const TapeDifference& difference) const {
+  if (!differs_) return;
+  const SuspendScopes suspend;
+  differs_(difference);
 }
 
 }  // namespace remat

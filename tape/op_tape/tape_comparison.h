@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,8 +23,10 @@ namespace remat {
 /// Compares up to the first difference; later results mean nothing. Use it on the forward's thread.
 class TapeComparison {
  public:
-  TapeComparison(const Tape& tape, std::shared_ptr<const ExpectedTape> expected)
-      : tape_(tape), expected_(std::move(expected)) {}
+  /// `differs` may be empty: see Cuts::differs.
+  TapeComparison(const Tape& tape, std::shared_ptr<const ExpectedTape> expected,
+                 std::function<void(const TapeDifference&)> differs)
+      : tape_(tape), expected_(std::move(expected)), differs_(std::move(differs)) {}
 
   /// An op is about to run, which may make a record.
   void begin_op(const OpInfo& op) {
@@ -64,6 +67,9 @@ class TapeComparison {
   TapeDifference other_slot(size_t number, uint32_t value) const;
   TapeDifference other_end(size_t slots) const;
 
+  /// Calls `differs`.
+  void report(const TapeDifference& difference) const;
+
  private:
   uint32_t number_of(uint32_t value) const;
   std::string expected_op(size_t record) const;
@@ -72,6 +78,7 @@ class TapeComparison {
 
   const Tape& tape_;
   const std::shared_ptr<const ExpectedTape> expected_;
+  const std::function<void(const TapeDifference&)> differs_;
   const OpInfo* op_ = nullptr;                           // The op that began last.
   size_t record_ = 0;                                    // Index of the record that it may make.
   std::vector<std::pair<uint32_t, uint32_t>> memories_;  // Values with the numbers they stand for.

@@ -5,14 +5,13 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Storage.h>
-#include <c10/util/SmallVector.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <remat/policy/policy.h>
@@ -23,17 +22,14 @@
 #include <remat/tape/tape.h>
 #include <remat/tape/tape_replayer.h>
 
-#include "cut_tree.h"
-#include "cut_value.h"
+#include "cut_units.h"
+#include "cut_values.h"
 #include "rest_memory.h"
-#include "segment_replayer.h"
 #include "tape_comparison.h"
-#include "unit_inputs.h"
 
 namespace remat {
 
-/// Assigns each slot to the region of its segment, and keeps or marks values that cross the cuts. A
-/// large class: its inputs, the open units, and the values kept for them.
+/// Assigns each slot to the region of its segment, and keeps or marks values that cross the cuts.
 ///
 /// Note [What crosses a cut]: when an op reads a value of another segment, the tensor is at hand.
 /// If no group contains both segments, the forward keeps it; else it becomes a slot of that group.
@@ -53,25 +49,24 @@ namespace remat {
 /// the start of the tape and recomputes what it misses.
 class TapeCutter {
  public:
-  /// Keeps the memory of `tensor` for `value` in the scopes around the region; or a copy, if it is
-  /// kept there and about to be written.
-  using Keep = std::function<void(CallProduct& value, const at::Tensor& tensor, Policy policy)>;
-
   /// `root` has the log of outside storages and of named calls; `whole` the tape.
   TapeCutter(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> root,
-             std::shared_ptr<const TapeReplayer> whole, Keep keep);
+             std::shared_ptr<const TapeReplayer> whole, CutValues::Keep keep);
+  TapeCutter(const TapeCutter&) = delete;
+  TapeCutter& operator=(const TapeCutter&) = delete;
 
   /// The region of the open segment.
-  const std::shared_ptr<Region>& region() const { return regions_[unit()]; }
+  const std::shared_ptr<Region>& region() const { return units_.region(unit()); }
   const RegionPolicy* policy() const { return region()->policy(); }
   /// Number of the open segment among the tape's parts.
-  size_t unit() const { return tree_.unit_of(segment_); }
+  size_t unit() const { return units_.tree().unit_of(segment_); }
 
   /// True if a segment begins with record `number`, which is about to be recorded; then call
   /// enter_next().
   bool begins(size_t number) {
-    if (C10_UNLIKELY(looks_)) look_for_cut();
-    return cuts_next_ || (segment_ < positions_.size() && positions_[segment_] == number);
+    if (C10_UNLIKELY(next_cut_ == NextCut::kLook)) look_for_cut();
+    return next_cut_ == NextCut::kHere ||
+           (segment_ < positions_.size() && positions_[segment_] == number);
   }
   void enter_next(size_t number);
 
@@ -84,7 +79,7 @@ class TapeCutter {
   }
   void end_record() {
     if (comparison_) compare_record();
-    if (!listed_now_.empty()) keep_listed();
+    if (listed_.has_made()) keep_listed();
   }
 
   /// The open segment makes memory for itself, in place of `original`.
@@ -96,8 +91,6 @@ class TapeCutter {
     if (comparison_) rest_.allocated(value, storage);
   }
 
-  /// Number of the next slot, counted over all segments.
-  size_t next_slot() { return slots_++; }
   /// Reports that slot `number` holds `ref`, undefined if the slot holds a tensor itself. False if
   /// the list of crossing values does not cover this slot.
   bool plans_slot(size_t number, const TapeRef& ref);
@@ -107,7 +100,9 @@ class TapeCutter {
 
   /// A record has just made the value, as result number `result` (see Cuts::Kept).
   void made(size_t record, size_t result, const TapeRef& ref, const at::Tensor& tensor,
-            bool is_outside);
+            bool is_outside) {
+    if (phase_ == Phase::kPlan) listed_.note_made(record, result, ref, tensor, is_outside);
+  }
 
   /// read(): an op of the open segment reads the value in `tensor`. read_for_slot(): a slot does.
   void read(const TapeRef& ref, const at::Tensor& tensor, bool is_outside);
@@ -117,16 +112,18 @@ class TapeCutter {
   void save(const TapeRef& ref, const at::Tensor& tensor, bool is_outside, Policy policy);
 
   /// An op like t_() has given it a new version, but no other values.
-  void laid_out_anew(uint32_t value, const at::Tensor& tensor);
+  void laid_out_anew(uint32_t value, const at::Tensor& tensor) {
+    kept_.laid_out_anew(value, tensor);
+  }
 
   /// The value's memory is about to be written.
   void before_write(uint32_t value, const at::Tensor& tensor);
 
-  /// The function has returned, after `records` records.
-  void finish(size_t records);
+  /// The function has returned, after `records` records and `slots` slots.
+  void finish(size_t records, size_t slots);
 
   /// Indexed by value: true if some replay reads or makes it.
-  const std::vector<bool>& needed() const { return needed_; }
+  const std::vector<bool>& needed() const { return units_.needed(); }
 
  private:
   enum class Phase : uint8_t {
@@ -134,83 +131,41 @@ class TapeCutter {
     kDiffers,  // The open segment continues with different records.
     kRest,
   };
-  using CutValues = std::unordered_map<uint32_t, std::shared_ptr<CutValue>>;
-  struct GroupSlot {
-    size_t slot;
-    std::shared_ptr<CutValue> value;  // Null if no unit has asked for it.
+  enum class NextCut : uint8_t {
+    kPlanned,
+    kLook,  // Look for a cut before the next op.
+    kHere,  // The next record begins a segment that was not planned.
   };
 
   void keep_listed();
   void compare_record();
-  void compare_end();
+  void compare_end(size_t slots);
   void compare_dropped_slots();
   void look_for_cut();
   std::unordered_map<uint32_t, size_t> bytes_saved() const;
   void differ(const TapeDifference& difference);
   void add_segment(size_t number);
-  void open_units();
+  void open_segment();
   void end_unit(size_t top);
   void close_ended();
   size_t segment_of(uint32_t record) const;
   size_t maker(uint32_t value) const { return segment_of(tape_.values()[value].number); }
   void cross(const TapeRef& ref, const at::Tensor& tensor, bool is_outside, Policy policy);
   void keep(uint32_t value, const at::Tensor& tensor, bool is_outside, Policy policy);
-  std::shared_ptr<CutValue> kept(uint32_t value) const;
-  void add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size_t group);
-  std::shared_ptr<CutValue> outer_value(uint32_t value, size_t reader);
-  UnitInputs::Found search(size_t unit);
-  void find_inputs(size_t unit);
-  void find_inputs_again();
-  template <class Visit>
-  void for_each_slot(Visit&& visit);
-  size_t live_slots() const;
-  void drop_unread_slots(size_t group);
-  std::optional<Policy> listed_as(uint32_t value) const {
-    return value < listed_as_.size() ? listed_as_[value] : std::nullopt;
-  }
   bool may_cross(uint32_t value) const;
   void check_positions(size_t records) const;
-  void check_listed(size_t records) const;
-  void check_missing() const;
 
-  Tape& tape_;
-  CutTree tree_;
+  const Tape& tape_;
+  CutValues kept_;
+  CutUnits units_;
+  ListedValues listed_;
   std::vector<size_t> positions_;
-  const std::vector<std::shared_ptr<const RegionPolicy>> policies_;
-  const std::optional<std::vector<Cuts::Kept>> listed_;
-  const std::shared_ptr<Region> root_;
-  const std::shared_ptr<const TapeReplayer> whole_;
-  const Keep keep_;
   std::optional<TapeComparison> comparison_;
-  const std::function<void(const TapeDifference&)> differs_;
   RestMemory rest_;
   Phase phase_ = Phase::kPlan;
-  bool cuts_next_ = false;  // The next record begins a segment that was not planned.
-  bool looks_ = false;      // Look for a cut before the next op.
-  size_t slots_ = 0;
+  NextCut next_cut_ = NextCut::kPlanned;
   size_t segment_ = 0;
-  size_t next_listed_ = 0;
-  std::vector<std::optional<Policy>> listed_as_;  // By value.
-  struct Listed {
-    TapeRef ref;
-    at::Tensor tensor;
-    bool is_outside;
-    Policy policy;
-  };
-  c10::SmallVector<Listed, 2> listed_now_;  // Made by the current record.
-  // By unit, until the function has returned.
-  std::vector<std::shared_ptr<Region>> regions_;
-  std::vector<std::shared_ptr<SegmentReplayer>> replayers_;
-  std::vector<std::unordered_map<uint32_t, GroupSlot>> group_slots_;  // By value.
-  CutValues kept_;               // For the open unit directly inside the root.
-  std::optional<size_t> ended_;  // The unit before that.
-  CutValues kept_by_ended_;
-  std::unordered_map<uint32_t, std::weak_ptr<CutValue>> all_kept_;
-  size_t live_slots_ = 0;                        // In all units, when their inputs were found.
-  bool has_late_readers_ = false;                // A value was read after its unit got its inputs.
-  std::vector<std::shared_ptr<CutValue>> late_;  // Such listed values, and offloaded ones.
-  std::vector<uint32_t> missing_;                // Read by a unit, but neither made by it nor kept.
-  std::vector<bool> needed_;                     // By value.
+  std::optional<size_t> ended_;  // The unit directly inside the root before the open one.
 };
 
 }  // namespace remat

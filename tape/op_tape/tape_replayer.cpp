@@ -20,13 +20,12 @@
 #include "turn.h"
 
 namespace remat {
-TapeReplayer::TapeReplayer(std::unique_ptr<FunctionReplayer> function, TapeTrust trust)
-    : trust_(trust), function_(std::move(function)) {}
 
 void TapeReplayer::finish_forward(const Region& region) {
-  function_->finish_forward(region);
+  entry_->finish_forward(region);
   if (tape_.failure().empty()) {
-    function_->release_function();
+    function_.reset();
+    entry_->release_state();
     count_parts_to_compare();
   } else if (trust_.refuse()) {
     TORCH_WARN("[checkpoint] ", region.label(),
@@ -38,7 +37,7 @@ void TapeReplayer::finish_forward(const Region& region) {
 void TapeReplayer::replay(const Region& region, ReplayedSlots& slots) const {
   if (!tape_.failure().empty()) return function_->replay(region, slots);
   try {
-    replay_part({.root = region, .region = region}, slots);
+    replay_part(region, region, /*unit=*/0, /*inputs=*/{}, slots);
   } catch (const ReplayMismatch&) {
     trust_.refuse();  // With kAuto, the next forward will be replayed by the function.
     throw;
@@ -49,7 +48,7 @@ void TapeReplayer::replay(const Region& region, ReplayedSlots& slots) const {
 void TapeReplayer::count_parts_to_compare() {
   const auto has_slots = [](const TapePart& part) {
     return std::any_of(part.slots.begin(), part.slots.end(), [](const TapeSlot& slot) {
-      return slot.held || slot.wrapper || slot.ref.defined();
+      return slot.held || slot.unflatten || slot.ref.defined();
     });
   };
   parts_to_compare_ = std::count_if(tape_.parts().begin(), tape_.parts().end(), has_slots);
@@ -60,25 +59,27 @@ void TapeReplayer::note_compared() const {
   if (++compared_parts_ >= parts_to_compare_) trust_.trust(tape_.op_hashes());
 }
 
-void TapeReplayer::replay_part(const TapeRunPart& part, ReplayedSlots& slots) const {
-  TORCH_CHECK_NOT_IMPLEMENTED(tape_.failure().empty(), "[replay] ", part.region.label(),
+void TapeReplayer::replay_part(const Region& root, const Region& region, size_t unit,
+                               c10::ArrayRef<std::shared_ptr<const CutValue>> inputs,
+                               ReplayedSlots& slots) const {
+  TORCH_CHECK_NOT_IMPLEMENTED(tape_.failure().empty(), "[replay] ", region.label(),
                               ": expected a region with cuts to be replayed from its tape, got one "
                               "of which there is none: ",
                               tape_.failure(), ". Do not catch the error that the forward threw.");
-  const TracedReplay traced(part.region, part.root, TracedReplay::From::kTape);
+  const TracedReplay traced(region, root, TracedReplay::From::kTape);
   // In the forward's order, whatever is read: another rank may call its function.
-  part.root.outside().gather_again();
-  TapeRun run(tape_, part);
-  run.fetch(*function_);
+  root.outside().gather_again();
+  TapeRun run(tape_, root, *entry_, region, unit, inputs);
+  run.fetch();
   {
-    const std::vector<at::Generator> generators = tape_.generators(part.unit);
+    const std::vector<at::Generator> generators = tape_.generators(unit);
     std::optional<Turn> turn;
     if (!generators.empty()) turn.emplace();
     KeptGenerators kept;
     for (const at::Generator& generator : generators) kept.add(generator);
     const SuspendScopes suspend;
-    const ThreadState& state = function_->thread_state();
-    state.check_precision(part.region.label());
+    const ThreadState& state = entry_->thread_state();
+    state.check_precision(region.label());
     const ReplayThreadState thread_state(state, /*casts_weights=*/false);
     run.run();
   }

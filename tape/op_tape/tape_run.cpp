@@ -25,7 +25,7 @@
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/trace_sink.h>
 
-#include "cut_value.h"
+#include "cut_values.h"
 #include "storage_bytes.h"
 #include "tensor_hash.h"
 #include "unseen.h"
@@ -35,29 +35,18 @@ namespace {
 
 constexpr uint32_t kForSlot = std::numeric_limits<uint32_t>::max();
 
-/// While alive, ops run as a forward's leaf ops do, but record no graph. Library ops keep their
-/// autograd kernel, which may be their only one.
-class BelowAutograd {
- public:
-  explicit BelowAutograd(bool below) {
-    if (below) guard_.emplace();
-  }
-
- private:
-  std::optional<at::AutoDispatchBelowADInplaceOrView> guard_;
-};
-
 }  // namespace
 
-TapeRun::TapeRun(const Tape& tape, const TapeRunPart& part)
+TapeRun::TapeRun(const Tape& tape, const Region& root, const RegionEntry& entry,
+                 const Region& region, size_t unit, Inputs inputs)
     : tape_(tape),
-      part_(tape.parts()[part.unit]),
-      root_(part.root),
-      region_(part.region),
-      given_(part.inputs),
-      end_(std::min<size_t>(part_.end, tape.records().size())),
-      last_use_(part_.first_value, std::min<size_t>(part_.end_value, tape.values().size())),
-      live_(part_.first_value, std::min<size_t>(part_.end_value, tape.values().size())),
+      part_(tape.parts()[unit]),
+      root_(root),
+      region_(region),
+      entry_(entry),
+      given_(inputs),
+      last_use_(tape.values().size()),
+      live_(tape.values().size()),
       slot_wanted_(part_.slots.size()) {
   for (const auto& input : given_) live_[input->value()].given = true;
   mark();
@@ -76,11 +65,10 @@ void TapeRun::mark() {
     if (!slot_wanted_[i]) continue;
     for_each_ref(slot, [&](const TapeRef& ref) { last_use_[ref.value] = kForSlot; });
   }
-  for (size_t step = end_; step > part_.begin; --step) {
+  for (size_t step = end(); step > part_.begin; --step) {
     const TapeRecord& record = tape_.records()[step - 1];
     if (!runs(record) || !record.op->reads_data()) continue;
-    for (const auto i : c10::irange(record.ref_count)) {
-      const TapeRef& ref = tape_.refs(record)[i];
+    for (const TapeRef& ref : tape_.refs(record)) {
       if (ref.defined() && last_use_[ref.value] == 0)
         last_use_[ref.value] = static_cast<uint32_t>(step);
     }
@@ -89,8 +77,7 @@ void TapeRun::mark() {
 
 // Fetches values that replay groups first, outermost first, as the planner counts: a replay then
 // coexists with values from around it, but with no other fetched memory.
-void TapeRun::fetch(const Replayer& inputs) {
-  replayer_ = &inputs;
+void TapeRun::fetch() {
   c10::SmallVector<const CutValue*, 8> wanted;
   for (const auto& input : given_) {
     if (last_use_[input->value()] != 0) wanted.push_back(input.get());
@@ -100,12 +87,12 @@ void TapeRun::fetch(const Replayer& inputs) {
   });
   for (const CutValue* const input : wanted)
     live_[input->value()].tensor = input->fetch(region_.label());
-  last_use_.for_each([&](uint32_t number, uint32_t step) {
-    if (step == 0 || live_[number].given) return;
-    const TapeValue& value = tape_.values()[number];
-    live_[number].tensor = fetch(value);
-    live_[number].owned = is_made_by_fetch(value, live_[number].tensor);
-  });
+  for (const auto i : c10::irange(live_.size())) {
+    if (last_use_[i] == 0 || live_[i].given) continue;
+    const TapeValue& value = tape_.values()[i];
+    live_[i].tensor = fetch(value);
+    live_[i].owned = is_made_by_fetch(value, live_[i].tensor);
+  }
 }
 
 /// True if nobody else has its memory, so that the run may write it.
@@ -137,9 +124,7 @@ at::Tensor TapeRun::fetch(const TapeValue& value) const {
 at::Tensor TapeRun::fetch_argument(size_t outside) const {
   const std::optional<size_t> number = root_.outside()[outside].whole_argument();
   if (!number) return {};
-  if (inputs_.empty())
-    replayer_->visit_inputs([&](const RegionInput& input) { inputs_.push_back(&input); });
-  const RegionInput& input = *inputs_[*number];
+  const RegionInput& input = entry_.inputs()[*number];
   if (!input.meta()) return {};
   const at::Tensor tensor = input.replayed(root_.label(), {});
   const std::optional<TensorLayout> layout = input.layout();
@@ -185,9 +170,8 @@ at::Tensor TapeRun::fetch_product(const TapeValue& value) const {
 }
 
 at::Tensor TapeRun::make_memory(const TapeValue& value) const {
-  const TapeMemory& memory = tape_.memory(value.number);
-  return lay_out(empty_storage(memory.size_bytes, memory.device),
-                 TensorLayout::flat(memory.size_bytes, c10::kByte));
+  const auto& [size_bytes, device] = tape_.memory(value.number);
+  return lay_out(empty_storage(size_bytes, device), TensorLayout::flat(size_bytes, c10::kByte));
 }
 
 void TapeRun::run() {
@@ -195,7 +179,7 @@ void TapeRun::run() {
   const c10::InferenceMode normal(false);
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   TraceSink* const sink = trace_sink.load();
-  for (const auto i : c10::irange(size_t{part_.begin}, end_)) {
+  for (const auto i : c10::irange(size_t{part_.begin}, end())) {
     const TapeRecord& record = tape_.records()[i];
     if (!runs(record)) continue;
     if (sink) sink->tape_record(tape_, i, /*begins=*/true);
@@ -212,12 +196,14 @@ void TapeRun::execute(const TapeRecord& record, uint32_t step) {
   prepare_writes(record, step);
   stack_.clear();
   push_arguments(record);
-  if (record.write_count > 0) written_arguments_ = stack_;
+  if (record.writes.count > 0) written_arguments_ = stack_;
   {
-    const BelowAutograd below(!of_library);
+    // As a forward's leaf ops run, but without a graph. Library ops keep their autograd kernel,
+    // which may be their only one.
+    std::optional<at::AutoDispatchBelowADInplaceOrView> below;
+    if (!of_library) below.emplace();
     const c10::AutoGradMode grad_mode(record.grad_mode && !of_library);
-    for (const auto i : c10::irange(record.generator_count))
-      tape_.generator(record.generator + i).restore();
+    for (const GeneratorState& state : tape_.generators(record)) state.restore();
     record.op->op().callBoxed(stack_);
   }
   take_outputs(record);
@@ -226,8 +212,7 @@ void TapeRun::execute(const TapeRecord& record, uint32_t step) {
 
 // The new value takes over the memory if nobody needs the old value any more.
 void TapeRun::prepare_writes(const TapeRecord& record, uint32_t step) {
-  for (const auto i : c10::irange(record.write_count)) {
-    const TapeWrite& write = tape_.writes(record)[i];
+  for (const TapeWrite& write : tape_.writes(record)) {
     Live& before = live_[write.before];
     Live& after = live_[write.after];
     if (after.given) given_and_written_.emplace_back(write.after, std::move(after));
@@ -254,9 +239,9 @@ at::Tensor TapeRun::get_after_write(const TapeRef& ref) const {
 }
 
 void TapeRun::push_arguments(const TapeRecord& record) {
-  uint32_t number = 0;
+  const TapeRef* ref = tape_.refs(record).begin();
   const auto next = [&] {
-    const TapeRef& one = tape_.refs(record)[number++];
+    const TapeRef& one = *ref++;
     at::Tensor tensor = one.defined() ? get_after_write(one) : at::Tensor();
     if (one.defined() && record.op->reads_data()) check_not_freed(record, tensor);
     return tensor;
@@ -295,8 +280,7 @@ void TapeRun::check_not_freed(const TapeRecord& record, const at::Tensor& tensor
 
 void TapeRun::take_outputs(const TapeRecord& record) {
   const size_t first = stack_.size() - record.op->return_count();
-  for (const auto i : c10::irange(record.output_count)) {
-    const TapeOutput& output = tape_.outputs(record)[i];
+  for (const TapeOutput& output : tape_.outputs(record)) {
     const c10::IValue& result = stack_[first + output.result];
     at::Tensor tensor;
     if (result.isTensor()) {
@@ -312,12 +296,10 @@ void TapeRun::take_outputs(const TapeRecord& record) {
 }
 
 void TapeRun::drop_used(const TapeRecord& record, uint32_t step) {
-  for (const auto i : c10::irange(record.ref_count)) {
-    const TapeRef& ref = tape_.refs(record)[i];
+  for (const TapeRef& ref : tape_.refs(record)) {
     if (ref.defined() && last_use_[ref.value] == step) live_[ref.value] = {};
   }
-  for (const auto i : c10::irange(record.write_count)) {
-    const TapeWrite& write = tape_.writes(record)[i];
+  for (const TapeWrite& write : tape_.writes(record)) {
     live_[write.before].written = TapeValue::kNone;
     if (last_use_[write.after] == 0) live_[write.after] = {};
   }
@@ -347,7 +329,7 @@ void TapeRun::fill(ReplayedSlots& slots) {
 
 /// The value of slot `number`, or of a part of it.
 at::Tensor TapeRun::value_of(const TapeSlot& slot, size_t number) const {
-  if (C10_UNLIKELY(slot.wrapper)) return make_wrapper(*slot.wrapper, number);
+  if (C10_UNLIKELY(slot.unflatten)) return make_wrapper(slot, number);
   at::Tensor value = slot.held ? slot.held->unpack() : get(slot.ref);
   const bool is_shared = slot.held || !live_[slot.ref.value].owned;
   if (is_shared) value = tensor_data(value);  // Without its graph.
@@ -356,11 +338,11 @@ at::Tensor TapeRun::value_of(const TapeSlot& slot, size_t number) const {
   return value;
 }
 
-at::Tensor TapeRun::make_wrapper(const TapeWrapper& wrapper, size_t number) const {
+at::Tensor TapeRun::make_wrapper(const TapeSlot& slot, size_t number) const {
   std::vector<at::Tensor> parts;
-  for (const TapeSlot& part : wrapper.parts) parts.push_back(value_of(part, number));
+  for (const TapeSlot& part : slot.parts) parts.push_back(value_of(part, number));
   const Unseen unseen;
-  return wrapper.unflatten->make(parts).tensor_data();
+  return slot.unflatten->make(parts).tensor_data();
 }
 
 // In an outer region's replay it may be a placeholder, without values to compare.

@@ -8,14 +8,15 @@
 
 #include <c10/util/ArrayRef.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include <remat/tape/region.h>
+#include <remat/tape/region_entry.h>
 #include <remat/tape/region_input.h>
 #include <remat/tape/replayer.h>
 #include <remat/tape/tape.h>
@@ -24,52 +25,18 @@ namespace remat {
 
 class CutValue;
 
-/// A T for each value of a tape: a vector for the values made in a part, a map for other values
-/// that it uses. So a run costs no more than its part.
-template <class T>
-class ByValue {
- public:
-  ByValue(uint32_t first, uint32_t end) : first_(first), own_(end - first) {}
-
-  T& operator[](uint32_t value) { return is_own(value) ? own_[value - first_] : others_[value]; }
-  const T& operator[](uint32_t value) const {
-    if (is_own(value)) return own_[value - first_];
-    const auto other = others_.find(value);
-    return other == others_.end() ? none_ : other->second;
-  }
-
-  /// Calls f(value, T).
-  template <class F>
-  void for_each(F&& f) {
-    for (size_t i = 0; i < own_.size(); ++i) f(static_cast<uint32_t>(first_ + i), own_[i]);
-    for (auto& [value, other] : others_) f(value, other);
-  }
-
- private:
-  bool is_own(uint32_t value) const { return value - first_ < own_.size(); }
-
-  uint32_t first_;
-  std::vector<T> own_;
-  std::unordered_map<uint32_t, T> others_;
-  const T none_{};
-};
-
-/// The part that a TapeRun replays.
-struct TapeRunPart {
-  const Region& root;    ///< Has the log of outside storages and of named calls.
-  const Region& region;  ///< Has the slots.
-  size_t unit = 0;       ///< Index in Tape::parts().
-  c10::ArrayRef<std::shared_ptr<const CutValue>> inputs{};  ///< Inputs from other units.
-};
-
-/// Recomputes the values of a region's live slots. Use it on one thread. A large class: its inputs,
-/// and lists by value for what a run knows about each value.
+/// Recomputes the values of a region's live slots. Use it on one thread.
 class TapeRun {
  public:
-  TapeRun(const Tape& tape, const TapeRunPart& part);
+  using Inputs = c10::ArrayRef<std::shared_ptr<const CutValue>>;
+
+  /// Replays part `unit` of the tape. `root` has the log of outside storages and of named calls,
+  /// `entry` its arguments; `region` has the slots, `inputs` are the values from other units.
+  TapeRun(const Tape& tape, const Region& root, const RegionEntry& entry, const Region& region,
+          size_t unit, Inputs inputs);
 
   /// Fetches the inputs of the records. May replay outer regions.
-  void fetch(const Replayer& inputs);
+  void fetch();
 
   /// run() runs the records, fill() fills `slots`. No scope may be open; see fetch().
   void run();
@@ -83,6 +50,8 @@ class TapeRun {
     uint32_t written = TapeValue::kNone;  // The value after the running op's write.
   };
 
+  /// One past the last record.
+  size_t end() const { return std::min<size_t>(part_.end, tape_.records().size()); }
   void mark();
   bool runs(const TapeRecord& record) const;
   at::Tensor fetch_outside(const TapeValue& value) const;
@@ -98,7 +67,7 @@ class TapeRun {
   bool is_new(uint32_t number) const;
   void drop_used(const TapeRecord& record, uint32_t step);
   at::Tensor value_of(const TapeSlot& slot, size_t number) const;
-  at::Tensor make_wrapper(const TapeWrapper& wrapper, size_t number) const;
+  at::Tensor make_wrapper(const TapeSlot& slot, size_t number) const;
   void check_hash(const TapeSlot& slot, size_t number, const at::Tensor& value) const;
   at::Tensor get_after_write(const TapeRef& ref) const;
   at::Tensor get(const TapeRef& ref) const;
@@ -109,13 +78,12 @@ class TapeRun {
   const TapePart& part_;
   const Region& root_;
   const Region& region_;
-  const c10::ArrayRef<std::shared_ptr<const CutValue>> given_;
-  size_t end_;                  // One past the last record.
-  ByValue<uint32_t> last_use_;  // Step of the last use; 0 if never.
-  ByValue<Live> live_;
+  const RegionEntry& entry_;
+  const Inputs given_;
+  // By value of the tape.
+  std::vector<uint32_t> last_use_;  // Step of the last use; 0 if never.
+  std::vector<Live> live_;
   std::vector<bool> slot_wanted_;
-  const Replayer* replayer_ = nullptr;
-  mutable std::vector<const RegionInput*> inputs_;  // The arguments, collected when needed.
   torch::jit::Stack stack_;
   torch::jit::Stack written_arguments_;                       // Keeps out= arguments alive.
   std::vector<std::pair<uint32_t, Live>> given_and_written_;  // Inputs that the running op remakes.

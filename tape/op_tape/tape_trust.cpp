@@ -12,23 +12,13 @@
 namespace remat {
 namespace {
 
-constexpr size_t kMostKnown = 16384;
+constexpr size_t kMaxKnown = 16384;
 
-constexpr size_t kMostTrusted = 16;  // Per region.
-
-struct Known {
-  bool refused = false;
-  std::shared_ptr<const TrustedOps::All> trusted;  // Immutable: running regions have it.
-};
-
-struct Table {
-  std::mutex mutex;
-  std::unordered_map<uint64_t, Known> all;
-};
+constexpr size_t kMaxTrusted = 16;  // Per region.
 
 /// Leaked: regions may outlive static objects.
-Table& table() {
-  static Table& table = *new Table;
+auto& table() {
+  static auto& table = *new std::pair<std::mutex, std::unordered_map<uint64_t, TapeTrust::Advice>>;
   return table;
 }
 
@@ -38,7 +28,7 @@ auto with_known(uint64_t key, Use&& use) {
   auto& [mutex, all] = table();
   const std::lock_guard<std::mutex> lock(mutex);
   // Names with counters must not fill the memory. Forgotten entries are learned again.
-  if (all.size() >= kMostKnown && !all.contains(key)) all.clear();
+  if (all.size() >= kMaxKnown && !all.contains(key)) all.clear();
   return use(all[key]);
 }
 
@@ -49,26 +39,25 @@ TapeTrust TapeTrust::of(const std::string& region_name, const RegionBody& body) 
 }
 
 TapeTrust::Advice TapeTrust::advice() const {
-  return with_known(key_, [](const Known& known) {
-    return Advice{.refused = known.refused, .trusted = TrustedOps(known.trusted)};
-  });
+  return with_known(key_, [](const Advice& known) { return known; });
 }
 
 bool TapeTrust::refuse() const {
-  return with_known(key_, [](Known& known) { return !std::exchange(known.refused, true); });
+  return with_known(key_, [](Advice& known) { return !std::exchange(known.refused, true); });
 }
 
 void TapeTrust::trust(const OpHashes& ops) const {
   auto added = std::make_shared<const OpHashes>(ops);
-  with_known(key_, [&](Known& known) {
-    TrustedOps::All all = known.trusted ? *known.trusted : TrustedOps::All();
+  with_known(key_, [&](Advice& known) {
+    // Copied: running regions have the list.
+    TrustedOps::All all = known.trusted.all() ? *known.trusted.all() : TrustedOps::All();
     // True for regions of one name that were recorded before the first of them was compared.
     if (std::any_of(all.begin(), all.end(),
                     [&](const auto& known_ops) { return *known_ops == *added; }))
       return;
-    if (all.size() == kMostTrusted) all.erase(all.begin());
+    if (all.size() == kMaxTrusted) all.erase(all.begin());
     all.push_back(std::move(added));
-    known.trusted = std::make_shared<const TrustedOps::All>(std::move(all));
+    known.trusted = TrustedOps(std::make_shared<const TrustedOps::All>(std::move(all)));
   });
 }
 

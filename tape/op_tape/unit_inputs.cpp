@@ -77,8 +77,8 @@ class InputSearch {
       });
       if (!runs) continue;
       running.push_back(i - 1);
-      for (const auto j : c10::irange(record.op->reads_data() ? record.ref_count : 0))
-        need(tape_.refs(record)[j]);
+      if (!record.op->reads_data()) continue;
+      for (const TapeRef& ref : tape_.refs(record)) need(ref);
     }
     return running;
   }
@@ -88,9 +88,8 @@ class InputSearch {
     for (const uint32_t number : running) {
       const TapeRecord& record = tape_.records()[number];
       Positions from;
-      for (const auto j : c10::irange(record.op->reads_data() ? record.ref_count : 0)) {
-        if (const TapeRef& ref = tape_.refs(record)[j]; ref.defined())
-          from = both(from, values_[ref.value].from);
+      for (const TapeRef& ref : tape_.refs(record)) {
+        if (record.op->reads_data() && ref.defined()) from = both(from, values_[ref.value].from);
       }
       tape_.makes_any(record, [&](uint32_t value) {
         const auto known = values_.find(value);

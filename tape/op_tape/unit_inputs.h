@@ -15,7 +15,7 @@
 #include <remat/tape/region.h>
 #include <remat/tape/tape.h>
 
-#include "cut_value.h"
+#include "cut_values.h"
 
 namespace remat {
 

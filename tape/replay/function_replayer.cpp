@@ -7,6 +7,7 @@
 #include <ATen/SequenceNumber.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include <c10/util/irange.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable.h>
@@ -68,9 +69,8 @@ class KeptRequiresGrad {
 /// Replaces the user's state by that of region entry, and back.
 class UserStateExchange {
  public:
-  UserStateExchange(const std::vector<std::shared_ptr<StateHook>>& hooks,
-                    const std::vector<std::any>& entry)
-      : hooks_(hooks), entry_(entry) {
+  explicit UserStateExchange(const RegionEntry& entry)
+      : hooks_(entry.state_hooks()), at_entry_(entry.user_states()) {
     SuspendScopes suspend;
     present_.reserve(hooks_.size());
     for (const auto& hook : hooks_) present_.push_back(hook->snapshot());
@@ -80,7 +80,7 @@ class UserStateExchange {
     SuspendScopes suspend;
     for (const auto i : c10::irange(hooks_.size())) {
       begun_ = i + 1;
-      hooks_[i]->restore(entry_[i]);
+      hooks_[i]->restore(at_entry_[i]);
     }
   }
 
@@ -99,8 +99,8 @@ class UserStateExchange {
   }
 
  private:
-  const std::vector<std::shared_ptr<StateHook>>& hooks_;
-  const std::vector<std::any>& entry_;
+  const StateHooks& hooks_;
+  const std::vector<std::any>& at_entry_;
   std::vector<std::any> present_;
   size_t begun_ = 0;
 };
@@ -126,23 +126,6 @@ class UserStateExchange {
   }
 }
 
-/// True if saved tensors go to slots of the innermost region, not to one of its SAVE calls.
-bool saves_into_slots() {
-  Scope* const scope = Scope::current();
-  const Scope* const region = scope ? scope->region_scope() : nullptr;
-  if (!region) return false;
-  const TraceScope place = region->trace_scope();
-  return place.region && !place.saved_call;
-}
-
-/// Note [Slots of arguments]: the outer region's replay may pass two tensors where its forward
-/// passed one twice (its own argument, and the same tensor captured). So each argument has a slot
-/// there, used or not.
-void add_slot(const at::Tensor& argument) {
-  if (argument.is_inference()) return;  // The first one has no slot either.
-  torch::autograd::SavedVariable(variable_data(argument), /*is_output=*/false);
-}
-
 /// Note [Numbers of nodes]: autograd runs the node with the highest sequence number first, which
 /// decides the order in which gradients are added. Nodes that a function makes have higher numbers
 /// than nodes that it captures. Each thread has its own counter, so a replay on one of autograd's
@@ -152,56 +135,7 @@ void number_nodes_from(uint64_t first) {
   while (at::sequence_number::peek() < first) at::sequence_number::get_and_increment();
 }
 
-/// On destruction ends the regions that a replay has made: Note [The graph of a replay].
-class RegionsMadeInside {
- public:
-  RegionsMadeInside() : before_(youngest_region()) {}
-  RegionsMadeInside(const RegionsMadeInside&) = delete;
-  RegionsMadeInside& operator=(const RegionsMadeInside&) = delete;
-  ~RegionsMadeInside() { end_regions_of_replay(replay_, before_); }
-
-  void set_replay(uint64_t id) { replay_ = id; }
-
- private:
-  const uint64_t before_;
-  uint64_t replay_ = 0;
-};
-
 }  // namespace
-
-FunctionReplayer::FunctionReplayer(std::unique_ptr<const RegionBody> body,
-                                   c10::ArrayRef<at::Tensor> inputs, const Options& options)
-    : body_(std::move(body)),
-      thread_state_(ThreadState::read()),
-      state_hooks_(options.state_hooks) {
-  inputs_.reserve(inputs.size());
-  FirstPosition<const c10::TensorImpl*> seen;
-  for (const auto i : c10::irange(inputs.size())) {
-    // A tensor that is passed twice is one tensor in the replay, too.
-    const size_t position = seen.find(inputs[i].unsafeGetTensorImpl()).value_or(i);
-    seen.add(inputs[i].unsafeGetTensorImpl());
-    first_position_.push_back(position);
-    if (position != i && inputs[i].defined() && saves_into_slots()) add_slot(inputs[i]);
-    inputs_.emplace_back(i, position == i ? inputs[i] : at::Tensor());
-  }
-  if (options.preserve_rng) generators_ = read_generators(options.generators);
-  SuspendScopes suspend;
-  for (const auto& hook : state_hooks_) states_.push_back(hook->snapshot());
-}
-
-void FunctionReplayer::finish_forward(const Region& region) {
-  if (!region.draws()) drop_current(generators_);
-  for (RegionInput& input : inputs_) input.finish_forward();
-  if (region.slots().empty() || region.intercept()) return;
-  for (const RegionInput& input : inputs_) input.check_not_written_inside(region.label());
-}
-
-void FunctionReplayer::release_function() noexcept {
-  body_.reset();
-  generators_.clear();
-  state_hooks_.clear();
-  states_.clear();
-}
 
 void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const {
   // Traced from here: the copies made below are not ops of the program.
@@ -211,25 +145,26 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
   ReplayMemory memory(region);
   ReplayProducts products(region, memory.storages());
   std::vector<at::Tensor> inputs;
-  inputs.reserve(inputs_.size());
-  for (const auto i : c10::irange(inputs_.size())) {
-    inputs.push_back(first_position_[i] == i
-                         ? inputs_[i].replayed(region.label(), memory.shadow_of_argument(i))
-                         : inputs[first_position_[i]]);
+  const std::vector<RegionInput>& kept = entry_->inputs();
+  inputs.reserve(kept.size());
+  for (const auto i : c10::irange(kept.size())) {
+    const size_t first = entry_->first_position(i);
+    inputs.push_back(first == i ? kept[i].replayed(region.label(), memory.shadow_of_argument(i))
+                                : inputs[first]);
   }
   for (const auto i : c10::irange(inputs.size()))
-    memory.enter_argument(i, inputs[i], inputs_[first_position_[i]].moved(inputs[i]));
+    memory.enter_argument(i, inputs[i], kept[entry_->first_position(i)].moved(inputs[i]));
   const SetGrads grads(region.outside());
   const KeptRequiresGrad requires_grad(region.outside());
   const TensorHooks hooks(inputs, region.outside().captured(), *body_);
 
   std::optional<Turn> turn;
-  if (!state_hooks_.empty() || !generators_.empty()) turn.emplace();
-  UserStateExchange user_state(state_hooks_, states_);
+  if (!entry_->state_hooks().empty() || !entry_->generators().empty()) turn.emplace();
+  UserStateExchange user_state(*entry_);
   std::exception_ptr error;
   try {
     user_state.begin();
-    run_body({region, *body_, slots, memory, products, hooks, state_hooks_}, inputs);
+    run_body({region, *body_, slots, memory, products, hooks, entry_->state_hooks()}, inputs);
   } catch (...) {
     error = std::current_exception();
   }
@@ -246,15 +181,18 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
 
 void FunctionReplayer::run_body(const ReplayParts& parts, c10::ArrayRef<at::Tensor> inputs) const {
   const Region& region = parts.region;
-  thread_state_.check_precision(region.label());
-  RegionsMadeInside regions;  // Destroyed last: functions run code when destroyed.
-  const ReplayThreadState thread_state(thread_state_, region.casts_weights());
-  const ReplayGenerators generators(generators_);
+  entry_->thread_state().check_precision(region.label());
+  uint64_t replay = 0;
+  // Destroyed last: functions run code when destroyed. See Note [The graph of a replay].
+  const auto end_regions = c10::make_scope_exit(
+      [&, before = youngest_region()] { end_regions_of_replay(replay, before); });
+  const ReplayThreadState thread_state(entry_->thread_state(), region.casts_weights());
+  const ReplayGenerators generators(entry_->generators());
   std::shared_ptr<const void> result;  // Outlives the scope, as in the forward.
   const ReplayedNodes nodes;
   if (region.inner_backwards().any) number_nodes_from(region.nodes().begin);
   ReplayScope scope(parts);
-  regions.set_replay(scope.replay_id());
+  replay = scope.replay_id();
   std::exception_ptr escaped;
   try {
     result = body_->run(inputs);

@@ -120,8 +120,8 @@ bool ReplayCalls::is_past_forward() const {
 const CallRecord& ReplayCalls::next_record(const NamedCall& call) {
   const auto& records = region_.calls().records();
   // A function that has called is_recomputing() may leave out calls without effect in a replay.
-  while (progress_.comparison_ended() && next_ < records.size() &&
-         !records[next_].call.is_saved() && records[next_].call.name != call.name) {
+  while (comparison_.has_ended() && next_ < records.size() && !records[next_].call.is_saved() &&
+         records[next_].call.name != call.name) {
     ++next_;
   }
   const NamedCall* const expected = next_ < records.size() ? &records[next_].call : nullptr;
@@ -286,7 +286,7 @@ void ReplayCalls::abandon() noexcept {
 
 void ReplayCalls::check_complete() const {
   const auto& records = region_.calls().records();
-  if (next_ < records.size() && !progress_.comparison_ended())
+  if (next_ < records.size() && !comparison_.has_ended())
     comparison_.call_missing(records[next_].call, progress_.slot_count());
 }
 

@@ -15,7 +15,7 @@
 #include <remat/tape/call_log.h>
 #include <remat/tape/named_calls.h>
 #include <remat/tape/region.h>
-#include <remat/tape/state_hook.h>
+#include <remat/tape/region_entry.h>
 #include <remat/tape/torch_compat.h>
 
 #include "replay_comparison.h"
@@ -24,8 +24,6 @@
 #include "replay_progress.h"
 
 namespace remat {
-
-using StateHooks = std::vector<std::shared_ptr<StateHook>>;
 
 /// Runs RECOMPUTE calls and leaves out SAVE calls: fills their slots from their arguments, and
 /// makes their results from kept values or placeholders.

@@ -11,6 +11,11 @@
 
 #include <remat/tape/replay_mismatch.h>
 
+#include "host_values.h"
+#include "own_saves.h"
+#include "saved_original.h"
+#include "storage_bytes.h"
+
 namespace remat {
 namespace {
 
@@ -39,26 +44,10 @@ std::string likely_cause(c10::ArrayRef<uint64_t> logged, const NamedCall* expect
   return OpLog::likely_cause(logged, replayed);
 }
 
-/// Yields the tensors of an op whose origin is unknown, in order.
-class UnknownTensors {
- public:
-  explicit UnknownTensors(c10::ArrayRef<SeenTensor> seen) : seen_(seen) {}
-
-  const at::Tensor& next() {
-    while (!is_unknown(seen_.front())) seen_ = seen_.slice(1);
-    const at::Tensor& tensor = *seen_.front().tensor;
-    seen_ = seen_.slice(1);
-    return tensor;
-  }
-
- private:
-  /// OpWords::add_tensor() does not log the origin of empty tensors.
-  static bool is_unknown(const SeenTensor& seen) {
-    return seen.origin.is_unknown() && !(has_layout(*seen.tensor) && seen.tensor->numel() == 0);
-  }
-
-  c10::ArrayRef<SeenTensor> seen_;
-};
+/// OpWords::add_tensor() does not log the origin of empty tensors.
+bool logs_as_unknown(const SeenTensor& seen) {
+  return seen.origin.is_unknown() && !(has_layout(*seen.tensor) && seen.tensor->numel() == 0);
+}
 
 }  // namespace
 
@@ -96,15 +85,28 @@ void ReplayComparison::compare(c10::ArrayRef<SeenTensor> seen, size_t slot, cons
   const c10::ArrayRef<uint64_t> replayed = words_.get();
   if (const OpSites* const sites = region_.op_sites())
     seen_.push_back(OpSites::line(describe(replayed, call), sites->now()));
-  UnknownTensors unknown(seen);
+  const SeenTensor* next = seen.begin();
   const auto may_be_unknown = [&](size_t number) {
-    return memory_.is_same_foreign_memory(number, unknown.next());
+    next = std::find_if(next, seen.end(), &logs_as_unknown);
+    return memory_.is_same_foreign_memory(number, *(next++)->tensor);
   };
   // A region that draws nothing finds generators where later code has left them.
   const bool draws = region_.draws() || !region_.closed();
   if (!OpWords::match(logged, replayed, draws, may_be_unknown)) mismatch(logged, slot, call);
   position_ += logged.size();
   ++count_;
+}
+
+// Checks tensors that a custom function saves. An op has read or made the tensors that it saves,
+// and its words are compared.
+bool ReplayComparison::is_same_part(const Slot& slot, const at::Tensor& tensor) const {
+  const bool is_of_user = has_layout(tensor) && !keeps_part();
+  const bool is_told = slot.layout != 0 || ReplayMemory::is_known(slot.origin);
+  if (!is_of_user || !is_told) return true;
+  const at::Tensor& original = saved_original(tensor);
+  const uint16_t values = memory_.is_given(original) ? given_hash(original) : 0;
+  return slot.layout == (layout_hash(tensor, memory_.moved(original)) ^ values) &&
+         memory_.has_origin(original, slot.origin, /*is_saved_by_user=*/!slot.op && !saves_own());
 }
 
 std::string ReplayComparison::op_lists() const {

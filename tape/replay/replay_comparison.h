@@ -47,6 +47,13 @@ class ReplayComparison {
     return !region_.ops().broken_off() && position_ == region_.ops().end();
   }
 
+  /// The function has called is_recomputing(): the rest is not compared.
+  void end() { has_ended_ = true; }
+  bool has_ended() const { return has_ended_; }
+
+  /// True if `tensor` is, as far as is known, what the forward saved in `slot`.
+  bool is_same_part(const Slot& slot, const at::Tensor& tensor) const;
+
   /// Throws ReplayMismatch: the forward's next call was `expected`, or there was none if null.
   [[noreturn]] void call_mismatch(const NamedCall* expected, const NamedCall& got,
                                   size_t slot) const;
@@ -66,6 +73,7 @@ class ReplayComparison {
   OpWords words_;
   size_t position_ = 0;
   size_t count_ = 0;
+  bool has_ended_ = false;
   std::vector<std::string> seen_;  // Ops with their sites, if the region records these.
 };
 

@@ -120,7 +120,7 @@ void ReplayMemory::enter_argument(size_t i, const at::Tensor& input, int64_t mov
   if (!memory) return;
   storages_.enter(memory, origins[i]);
   enter_parts(input, origins[i].number());
-  if (moved != 0) moved_.push_back({memory, moved});
+  if (moved != 0) moved_.emplace_back(memory, moved);
 }
 
 /// The argument's inner tensors may also be on other memory than in the forward.
@@ -327,8 +327,8 @@ const at::Tensor& ReplayMemory::original_of(const at::Tensor& tensor) const {
 }
 
 int64_t ReplayMemory::moved(const at::Tensor& tensor) const {
-  for (const Moved& argument : moved_) {
-    if (argument.memory == memory_of(tensor)) return argument.bytes;
+  for (const auto& [memory, bytes] : moved_) {
+    if (memory == memory_of(tensor)) return bytes;
   }
   return 0;
 }

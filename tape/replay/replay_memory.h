@@ -109,11 +109,6 @@ class ReplayMemory {
     bool checked = false;
     bool is_wrapper_made_again = false;  // By a constructor: Note [Wrappers].
   };
-  /// An argument that hooks brought back at another offset in its memory.
-  struct Moved {
-    const void* memory;
-    int64_t bytes;
-  };
   struct Shadow {
     at::Tensor original;  // Keeps its address.
     at::Tensor tensor;
@@ -136,7 +131,8 @@ class ReplayMemory {
   std::unordered_map<const c10::TensorImpl*, const Shadow*> by_shadow_;
   std::vector<const void*> viewed_unknown_;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> matched_;  // Keep their addresses.
-  std::vector<Moved> moved_;
+  // Memory of arguments that hooks brought back at another offset, by so many bytes.
+  std::vector<std::pair<const void*, int64_t>> moved_;
 };
 
 }  // namespace remat

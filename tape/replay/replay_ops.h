@@ -37,7 +37,7 @@ class ReplayOps final : public OpObserver {
   void adopt(const at::Tensor& tensor) override;
   at::Tensor stand_in(const at::Tensor& tensor) override;
   torch::autograd::Edge stand_in(const torch::autograd::Edge& edge) override;
-  void phase_was_asked() override { progress_.end_comparison(); }
+  void phase_was_asked() override { comparison_.end(); }
 
  private:
   void check(OpCall& call);

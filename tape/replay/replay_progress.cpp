@@ -12,18 +12,14 @@
 #include <remat/tape/saved_tensors_hooks.h>
 
 #include "host_values.h"
-#include "own_saves.h"
-#include "saved_original.h"
-#include "storage_bytes.h"
 
 namespace remat {
 ReplayProgress::ReplayProgress(const Region& region, const RegionBody& body, ReplayedSlots& slots,
-                               const ReplayComparison& comparison, ReplayMemory& memory)
+                               const ReplayComparison& comparison)
     : region_(region),
       body_(body),
       values_(slots),
       comparison_(comparison),
-      memory_(memory),
       slot_end_(region.live_end()),
       begin_{.graph_task = torch::autograd::get_current_graph_task_id(),
              .uncaught_exceptions = std::uncaught_exceptions()} {}
@@ -48,7 +44,7 @@ void ReplayProgress::check_all_slots() const {
 }
 
 void ReplayProgress::receive(const at::Tensor& tensor, const at::Tensor& value) {
-  if (stops_before_op_) return;
+  if (op_.stops_before_next) return;
   if (stopped_) return stop();  // The function caught the stop and went on.
   // A backward inside the function replays what the open region has saved so far; this replay may
   // get further.
@@ -59,7 +55,7 @@ void ReplayProgress::receive(const at::Tensor& tensor, const at::Tensor& value) 
   if (index < slot_end_ && region_.slots()[index].live) values_.put(index, value);
   if (region_.early_stop() && region_.closed() && count_ >= slot_end_ &&
       is_saved_by_custom_function()) {
-    stops_before_op_ = true;
+    op_.stops_before_next = true;
   } else {
     stop_if_complete();
   }
@@ -148,7 +144,8 @@ void ReplayProgress::check(const at::Tensor& tensor) const {
   const bool may_be_elsewhere = region_.determinism() == Determinism::kNone ||
                                 (slot.meta.requires_grad() && is_parameter(tensor));
   const bool fits = may_be_elsewhere ? slot.meta.matches_data(tensor) : slot.meta.matches(tensor);
-  const bool same_part = op_.info || slot.op || !compares() || is_same_part(slot, tensor);
+  const bool same_part =
+      op_.info || slot.op || !compares() || comparison_.is_same_part(slot, tensor);
   if (fits && same_part && is_saved_by_same_op(slot)) return;
   const TensorMeta got(tensor);
   if (fits && !same_part) {
@@ -161,18 +158,6 @@ void ReplayProgress::check(const at::Tensor& tensor) const {
           ? c10::str("It had ", slot.meta.place_str(), "; now ", got.place_str(), ".")
           : std::string();
   mismatch(slot.index, slot.meta.str(), got.str(), place);
-}
-
-/// Checks tensors that a custom function saves. An op has read or made the tensors that it saves,
-/// and its words are compared.
-bool ReplayProgress::is_same_part(const Slot& slot, const at::Tensor& tensor) const {
-  const bool is_of_user = has_layout(tensor) && !keeps_part();
-  const bool is_told = slot.layout != 0 || ReplayMemory::is_known(slot.origin);
-  if (!is_of_user || !is_told) return true;
-  const at::Tensor& original = saved_original(tensor);
-  const uint16_t values = memory_.is_given(original) ? given_hash(original) : 0;
-  return slot.layout == (layout_hash(tensor, memory_.moved(original)) ^ values) &&
-         memory_.has_origin(original, slot.origin, /*is_saved_by_user=*/!slot.op && !saves_own());
 }
 
 /// If ops are not compared, tensors of equal shape must not be confused.

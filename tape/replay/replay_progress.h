@@ -22,12 +22,11 @@
 namespace remat {
 
 /// Assigns each tensor that autograd saves to the slot at the same position in the forward's order,
-/// compares the two, and stops the replay when every needed slot is filled. A large class: its
-/// inputs, its position, and each way in which it may end.
+/// compares the two, and stops the replay when every needed slot is filled.
 class ReplayProgress {
  public:
   ReplayProgress(const Region& region, const RegionBody& body, ReplayedSlots& slots,
-                 const ReplayComparison& comparison, ReplayMemory& memory);
+                 const ReplayComparison& comparison);
   ReplayProgress(const ReplayProgress&) = delete;
   ReplayProgress& operator=(const ReplayProgress&) = delete;
 
@@ -39,11 +38,9 @@ class ReplayProgress {
   }
   /// Like compares(), for backward passes inside the function.
   bool compares_backward() const {
-    return region_.intercept() && !stopped_ && !comparison_ended_ && is_watched() && is_own_code();
+    return region_.intercept() && !stopped_ && !comparison_.has_ended() && is_watched() &&
+           is_own_code();
   }
-  /// The function has called is_recomputing().
-  void end_comparison() { comparison_ended_ = true; }
-  bool comparison_ended() const { return comparison_ended_; }
 
   /// While not watched, the running code does not count: a SAVE call that threw in the forward runs
   /// again to throw again, or a skipped call's results have not been made yet. The calls nest.
@@ -53,7 +50,7 @@ class ReplayProgress {
 
   /// begin_op() is called before an op runs, end_op() afterwards. Both may stop the replay.
   void begin_op(const OpCall& call) {
-    if (C10_UNLIKELY(std::exchange(stops_before_op_, false))) stop();
+    if (C10_UNLIKELY(std::exchange(op_.stops_before_next, false))) stop();
     op_.info = &call.info();
     op_.writes = call.info().writes() && writes_any_argument(call);
   }
@@ -119,7 +116,6 @@ class ReplayProgress {
 
  private:
   static bool writes_any_argument(const OpCall& call);
-  bool is_same_part(const Slot& slot, const at::Tensor& tensor) const;
   bool is_saved_by_same_op(const Slot& slot) const;
   bool is_saved_by_custom_function() const;
   void check_position(const at::Tensor& tensor) const;
@@ -131,7 +127,6 @@ class ReplayProgress {
   const RegionBody& body_;
   ReplayedSlots& values_;
   const ReplayComparison& comparison_;
-  ReplayMemory& memory_;
   const size_t slot_end_;  // One past the last slot to be filled.
   /// State when the replay began.
   struct Begin {
@@ -143,13 +138,12 @@ class ReplayProgress {
     const OpInfo* info = nullptr;  // Null if no op runs.
     bool writes = false;           // Writes one of its arguments.
     bool stops_after = false;
+    bool stops_before_next = false;  // Stop before the next op.
   };
   Op op_;
-  bool stops_before_op_ = false;  // Stop before the next op.
   size_t count_ = 0;
   size_t unwatched_ = 0;
   bool stopped_ = false;
-  bool comparison_ended_ = false;
   std::exception_ptr error_;
 };
 

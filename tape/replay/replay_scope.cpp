@@ -56,7 +56,7 @@ ReplayScope::ReplayScope(const ReplayParts& parts)
       region_(parts.region),
       id_(next_replay_id()),
       comparison_(region_, parts.memory),
-      progress_(region_, parts.body, parts.slots, comparison_, parts.memory),
+      progress_(region_, parts.body, parts.slots, comparison_),
       ops_(region_, progress_, comparison_, parts.memory, parts.products),
       backwards_(*this, region_, progress_, parts.memory, parts.hooks),
       calls_(region_, progress_, comparison_, parts.memory, parts.products, parts.state_hooks) {

@@ -36,7 +36,7 @@ inline std::vector<Cuts::Kept> every_value(const TensorFn& fn, const at::Tensor&
   const std::vector<TapeRecord>& records = region_tape.tape().records();
   std::vector<Cuts::Kept> all;
   for (size_t i = 0; i < records.size(); ++i) {
-    const size_t made = size_t{records[i].output_count} + records[i].write_count;
+    const size_t made = size_t{records[i].outputs.count} + records[i].writes.count;
     for (size_t result = 0; result < made; ++result) all.push_back({.record = i, .result = result});
   }
   return all;

@@ -53,49 +53,21 @@ std::vector<Layer> make_layers(const Layers& layers) {
   return result;
 }
 
-}  // namespace detail
-
-/// The chain that checkpoint_sequential(segments, options)(layers) returns. Copyable.
-class CheckpointedSequential {
- public:
-  CheckpointedSequential(std::vector<detail::Layer> layers, int64_t segments,
-                         CheckpointOptions options)
-      : layers_(std::make_shared<const std::vector<detail::Layer>>(std::move(layers))),
-        segments_(segments),
-        options_(std::move(options)) {}
-
-  /// Runs the layers on `x`; the output is bitwise that of the plain chain.
-  at::Tensor operator()(at::Tensor x) const {
-    const auto per_segment = static_cast<int64_t>(layers_->size()) / segments_;
-    int64_t begin = 0;
-    for (const auto segment : c10::irange(segments_ - 1)) {
-      CheckpointOptions options = options_;
-      options.name.append("[").append(std::to_string(segment)).append("]");
-      x = checkpoint(std::move(options))(Run{layers_, begin, begin + per_segment})(std::move(x));
-      begin += per_segment;
-    }
-    return Run{layers_, begin, static_cast<int64_t>(layers_->size())}(x);
-  }
-
- private:
-  struct Run {
-    std::shared_ptr<const std::vector<detail::Layer>> layers;
-    int64_t begin;
-    int64_t end;
-    at::Tensor operator()(at::Tensor x) const {
-      for (const auto i : c10::irange(begin, end)) x = (*layers)[i](x);
-      return x;
-    }
+/// A function that runs layers begin to end - 1.
+inline auto run_layers(std::shared_ptr<const std::vector<Layer>> layers, int64_t begin,
+                       int64_t end) {
+  return [layers = std::move(layers), begin, end](at::Tensor x) {
+    for (const auto i : c10::irange(begin, end)) x = (*layers)[i](x);
+    return x;
   };
+}
 
-  std::shared_ptr<const std::vector<detail::Layer>> layers_;
-  int64_t segments_;
-  CheckpointOptions options_;
-};
+}  // namespace detail
 
 /// Splits a chain of layers into `segments` of equal length (the last one takes the rest) and
 /// checkpoints all but the last, which backward would replay at once:
-/// checkpoint_sequential(segments, options)(layers)(x). Regions are named options.name + "[i]".
+/// checkpoint_sequential(segments, options)(layers)(x). The output is bitwise that of the plain
+/// chain. Regions are named options.name + "[i]".
 /// Throws ValueError unless 1 <= segments <= number of layers. Source:
 /// torch.utils.checkpoint.checkpoint_sequential.
 inline auto checkpoint_sequential(int64_t segments, CheckpointOptions options = {}) {
@@ -105,7 +77,18 @@ inline auto checkpoint_sequential(int64_t segments, CheckpointOptions options = 
     TORCH_CHECK_VALUE(segments >= 1 && segments <= static_cast<int64_t>(steps.size()),
                       "[checkpoint_sequential] segments: ", "expected 1 to ", steps.size(),
                       ", the number of layers, got ", segments, ".");
-    return CheckpointedSequential(std::move(steps), segments, options);
+    const auto per_segment = static_cast<int64_t>(steps.size()) / segments;
+    const auto shared = std::make_shared<const std::vector<detail::Layer>>(std::move(steps));
+    return [=](at::Tensor x) {
+      for (const auto i : c10::irange(segments - 1)) {
+        CheckpointOptions named = options;
+        named.name.append("[").append(std::to_string(i)).append("]");
+        x = checkpoint(std::move(named))(
+            detail::run_layers(shared, i * per_segment, (i + 1) * per_segment))(std::move(x));
+      }
+      const auto end = static_cast<int64_t>(shared->size());
+      return detail::run_layers(shared, (segments - 1) * per_segment, end)(std::move(x));
+    };
   };
 }
 

@@ -37,15 +37,12 @@ ExpectedTape::Record expected_record(const Tape& tape, const TapeRecord& record)
   std::vector<uint32_t> reads;
   std::vector<uint32_t> results;
   std::vector<std::pair<uint32_t, uint32_t>> writes;
-  for (size_t i = 0; i < record.ref_count; ++i) {
-    const TapeRef& ref = tape.refs(record)[i];
+  for (const TapeRef& ref : tape.refs(record)) {
     if (ref.defined() && std::find(reads.begin(), reads.end(), ref.value) == reads.end())
       reads.push_back(ref.value);
   }
-  for (size_t i = 0; i < record.output_count; ++i)
-    results.push_back(tape.outputs(record)[i].ref.value);
-  for (size_t i = 0; i < record.write_count; ++i)
-    writes.emplace_back(tape.writes(record)[i].before, tape.writes(record)[i].after);
+  for (const TapeOutput& output : tape.outputs(record)) results.push_back(output.ref.value);
+  for (const TapeWrite& write : tape.writes(record)) writes.emplace_back(write.before, write.after);
   return {.op = record.op->name(),
           .reads = ExpectedTape::hash_reads(record.op->name(), reads),
           .makes = ExpectedTape::hash_makes(results, writes)};
@@ -90,7 +87,7 @@ Kept least_list(const TensorFn& fn, Cuts cuts) {
   const auto missing = [&] {  // the first missing record; none if nothing is missing
     cuts.keep = Kept{};
     for (size_t i = 0; i < records.size(); ++i) {
-      const size_t made = size_t{records[i].output_count} + records[i].write_count;
+      const size_t made = size_t{records[i].outputs.count} + records[i].writes.count;
       for (size_t j = 0; listed[i] && j < made; ++j)
         cuts.keep->push_back({.record = i, .result = j});
     }

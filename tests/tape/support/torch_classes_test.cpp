@@ -38,7 +38,7 @@ Names unknown(const std::string& header, const Names& known) {
 
 }  // namespace
 
-// thread_main() runs on the threads of the wrapped engine. SavedTensorEngine and EngineInFront pass
+// thread_main() runs on the threads of the wrapped engine. SavedTensorEngine passes
 // on the other functions.
 TEST_CASE("LibTorch's Engine asks for nothing that ours does not pass on",
           "[tape][torch_version]") {

@@ -6,8 +6,8 @@
 #include <memory>
 
 #include <remat/policy/policy.h>
-#include <remat/tape/function_replayer.h>
 #include <remat/tape/offload_store.h>
+#include <remat/tape/region_entry.h>
 #include <remat/tape/saved_tensors_hooks.h>
 
 namespace remat {
@@ -17,7 +17,7 @@ struct CallSettings {
   std::shared_ptr<const SavedTensorsHooks> hooks;  ///< The region's own hooks, or null.
   std::shared_ptr<OffloadStore> offload_store;     ///< May be null.
   bool offload_inputs = false;                     ///< The store keeps the region's arguments, too.
-  FunctionReplayer::Options state;  ///< State to restore in replays and skipped calls.
+  RegionEntry::Options state;  ///< State to restore in replays and skipped calls.
 };
 
 }  // namespace remat

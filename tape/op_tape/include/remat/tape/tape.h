@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <c10/core/Storage.h>
+#include <c10/util/ArrayRef.h>
 #include <c10/util/FunctionRef.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
@@ -14,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <remat/tape/export.h>
@@ -39,7 +41,7 @@ struct TapeValue {
     kOutside,  ///< Outside storage `number`, as it was before the region wrote it.
     kProduct,  ///< CallProduct `number`, left by a SAVE call.
     kHeld,     ///< Held by the tape, at `number`.
-    kMemory,   ///< TapeMemory `number`: no contents, since an op overwrites it.
+    kMemory,   ///< Memory `number`: no contents, since an op overwrites it.
   };
   static constexpr uint32_t kNone = ~uint32_t{0};
 
@@ -63,64 +65,52 @@ struct TapeOutput {
   TapeRef ref;
 };
 
-/// Memory that a unit of a cut tape makes for itself: the empty() is in another unit, and memory
-/// that nobody has written is not kept.
-struct TapeMemory {
-  size_t size_bytes;
-  c10::Device device;
-};
-
 /// A write by a record to a storage.
 struct TapeWrite {
   uint32_t before;  ///< The values before and after the write.
   uint32_t after;
 };
 
+/// Consecutive entries of one of a tape's lists.
+struct TapeRange {
+  uint32_t begin = 0;
+  uint16_t count = 0;
+};
+
 /// A call of an op that ran inside no other. Flat, with positions in the tape's lists, since a tape
 /// has thousands of them.
 struct TapeRecord {
   const OpInfo* op;
-  uint32_t argument;  ///< Positions where its parts begin in the tape's lists.
-  uint32_t ref;
-  uint32_t output;
-  uint32_t write;
-  uint16_t ref_count = 0;
-  uint16_t output_count = 0;
-  uint16_t write_count = 0;
-  uint16_t generator_count = 0;
-  uint32_t generator = 0;  ///< First of the generator states that it drew from.
+  uint32_t first_argument = 0;
+  TapeRange refs{};
+  TapeRange outputs{};
+  TapeRange writes{};
+  TapeRange generators{};  ///< States of the generators that it drew from.
   bool grad_mode = true;   ///< Some ops return less with grad mode off.
   uint64_t tensors = 0;    ///< Bit i: argument i is a tensor.
   uint64_t lists = 0;      ///< Bit i: a list of tensors; with both bits, of optional ones.
 };
 
-struct TapeWrapper;
-
 /// The content of a slot.
 struct TapeSlot {
-  /// For a wrapper on a cut tape, beside `wrapper`: the part that the function has made, if any.
+  /// For a tensor subclass on a cut tape: its part that the function has made, if any.
   TapeRef ref;
   /// Set instead of `ref` for a tensor made inside an op, which no record makes.
   std::shared_ptr<const torch::autograd::SavedVariable> held;
-  /// Set instead of `ref` for a tensor subclass, which is rebuilt from its parts.
-  std::shared_ptr<const TapeWrapper> wrapper{};
+  /// Set instead of `ref` for a tensor subclass, which is rebuilt from its parts: see Note
+  /// [Wrappers on a tape].
+  std::shared_ptr<const Unflatten> unflatten{};
+  std::vector<TapeSlot> parts{};
   uint64_t hash = 0;  ///< Hash of its bytes, if has_hashes(); 0: not compared.
   /// On a cut tape: nobody held it when the function returned.
   bool is_dropped = false;
 };
 
-/// See Note [Wrappers on a tape].
-struct TapeWrapper {
-  std::vector<TapeSlot> parts;
-  std::shared_ptr<const Unflatten> unflatten;
-};
-
-/// Calls f(ref) for the tensor in the slot, or for each part of its wrapper.
+/// Calls f(ref) for the tensor in the slot, or for each part of the tensor subclass in it.
 template <class F>
 void for_each_ref(const TapeSlot& slot, F&& f) {
   if (slot.ref.defined()) f(slot.ref);
-  if (!slot.wrapper) return;
-  for (const TapeSlot& part : slot.wrapper->parts) for_each_ref(part, f);
+  for (const TapeSlot& part : slot.parts) for_each_ref(part, f);
 }
 
 /// A part that is replayed separately: a whole tape, or a unit of a cut one (see Cuts).
@@ -130,8 +120,6 @@ struct TapePart {
   std::vector<TapeSlot> slots{};  ///< By their numbers in the part's region.
   uint32_t begin = 0;             ///< Its records are [begin, end).
   uint32_t end = kOpen;
-  uint32_t first_value = 0;  ///< Values made meanwhile: [first_value, end_value).
-  uint32_t end_value = kOpen;
 };
 
 /// Filled by a TapeRecorder in the forward, on its thread; read by any thread afterwards. A large
@@ -142,28 +130,37 @@ class REMAT_API Tape {
   const std::vector<TapeValue>& values() const { return values_; }
   /// The parts: one, or for a cut tape its segments, then its groups.
   const std::vector<TapePart>& parts() const { return parts_; }
-  const TapeOutput* outputs(const TapeRecord& record) const { return &outputs_[record.output]; }
-  const TapeWrite* writes(const TapeRecord& record) const { return &writes_[record.write]; }
-  const TapeRef* refs(const TapeRecord& record) const { return &refs_[record.ref]; }
+  c10::ArrayRef<c10::IValue> arguments(const TapeRecord& record) const {
+    return c10::ArrayRef<c10::IValue>(arguments_.data() + record.first_argument,
+                                      record.op->argument_count());
+  }
+  c10::ArrayRef<TapeRef> refs(const TapeRecord& record) const { return in(refs_, record.refs); }
+  c10::ArrayRef<TapeOutput> outputs(const TapeRecord& record) const {
+    return in(outputs_, record.outputs);
+  }
+  c10::ArrayRef<TapeWrite> writes(const TapeRecord& record) const {
+    return in(writes_, record.writes);
+  }
+  c10::ArrayRef<GeneratorState> generators(const TapeRecord& record) const {
+    return in(generators_, record.generators);
+  }
   /// True if `wanted(value)` holds for a value that the record makes.
   template <class Wanted>
   bool makes_any(const TapeRecord& record, Wanted&& wanted) const {
-    for (uint32_t i = 0; i < record.output_count; ++i) {
-      if (wanted(outputs(record)[i].ref.value)) return true;
+    for (const TapeOutput& output : outputs(record)) {
+      if (wanted(output.ref.value)) return true;
     }
-    for (uint32_t i = 0; i < record.write_count; ++i) {
-      if (wanted(writes(record)[i].after)) return true;
+    for (const TapeWrite& write : writes(record)) {
+      if (wanted(write.after)) return true;
     }
     return false;
   }
-  const c10::IValue* arguments(const TapeRecord& record) const {
-    return &arguments_[record.argument];
-  }
-  const GeneratorState& generator(uint32_t number) const { return generators_[number]; }
   /// The distinct generators that ops of the part drew from.
   std::vector<at::Generator> generators(size_t part) const;
   const at::Tensor& held(uint32_t number) const { return held_[number]; }
-  const TapeMemory& memory(uint32_t number) const { return memories_[number]; }
+  /// Size and device of memory that a unit of a cut tape makes for itself: the empty() is in
+  /// another unit, and memory that nobody has written is not kept.
+  const std::pair<size_t, c10::Device>& memory(uint32_t number) const { return memories_[number]; }
 
   /// Returns the tape's copy of an outside storage; undefined if there is none. May replay outer
   /// regions.
@@ -179,8 +176,7 @@ class REMAT_API Tape {
   void visit_held(c10::function_ref<void(const std::string&, const TensorMeta&, const HeldStorage&)>
                       visit) const;
 
-  /// Returns layout `number`.
-  TensorLayout layout(uint32_t number) const;
+  const TensorLayout& layout(uint32_t number) const { return layouts_[number].first; }
 
   /// True if `tensor` has the given layout.
   bool has_layout(const at::Tensor& tensor, uint32_t layout) const;
@@ -213,18 +209,15 @@ class REMAT_API Tape {
   std::string str() const;
 
  private:
-  friend class TapeCutter;
+  friend class CutUnits;
   friend class TapeRecorder;
+  friend class SlotRecorder;
+  friend class ValueRecorder;
 
-  struct Layout {
-    int64_t offset;
-    uint32_t first_dim;  // Start in dims_: sizes, then strides.
-    uint16_t dims;
-    c10::ScalarType dtype;
-    c10::Device device;
-    bool conjugated;
-    bool negated;
-  };
+  template <class T>
+  static c10::ArrayRef<T> in(const std::vector<T>& list, const TapeRange& range) {
+    return {list.data() + range.begin, range.count};
+  }
 
   /// Exactly one of these is kept for an outside storage.
   struct Outside {
@@ -245,8 +238,7 @@ class REMAT_API Tape {
   std::vector<TapeWrite> writes_;
   std::vector<TapeValue> values_;
   std::vector<TapePart> parts_ = std::vector<TapePart>(1);
-  std::vector<Layout> layouts_;
-  std::vector<int64_t> dims_;
+  std::vector<std::pair<TensorLayout, c10::Device>> layouts_;
   std::vector<GeneratorState> generators_;
   std::vector<at::Tensor> held_;
   struct HeldSlot {
@@ -255,7 +247,7 @@ class REMAT_API Tape {
     HeldStorage storage;
   };
   std::vector<HeldSlot> held_slots_;
-  std::vector<TapeMemory> memories_;
+  std::vector<std::pair<size_t, c10::Device>> memories_;
   std::vector<Outside> outside_;  // By the number of the OutsideStorage.
   std::string failure_;
   bool has_hashes_ = false;

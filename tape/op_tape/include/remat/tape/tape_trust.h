@@ -26,6 +26,7 @@ class REMAT_API TrustedOps {
   TrustedOps() = default;
   explicit TrustedOps(std::shared_ptr<const All> all) : all_(std::move(all)) {}
 
+  const std::shared_ptr<const All>& all() const { return all_; }
   bool empty() const { return !all_ || all_->empty(); }
 
   /// True if a known sequence begins with the ops passed so far, followed by record `number`, after
@@ -55,8 +56,8 @@ class REMAT_API TapeTrust {
   static TapeTrust of(const std::string& region_name, const RegionBody& body);
 
   struct Advice {
-    bool refused;        ///< No tape could be recorded before: call the function.
-    TrustedOps trusted;  ///< Ops that need no hashes in the forward.
+    bool refused = false;  ///< No tape could be recorded before: call the function.
+    TrustedOps trusted{};  ///< Ops that need no hashes in the forward.
   };
   Advice advice() const;
 

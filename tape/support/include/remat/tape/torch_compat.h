@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Differences between the versions of LibTorch that remat supports. Base classes of remat's own
-// classes are in backend/dispatch/engine_compat.h, differences in LibTorch's Python half in
+// classes are in backend/dispatch/saved_tensor_engine.h, differences in LibTorch's Python half in
 // python/bindings/py_node_compat.h.
 #pragma once
 
