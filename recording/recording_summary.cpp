@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "region_labels.h"
-#include "report_words.h"
 
 namespace remat {
 namespace {
@@ -94,7 +93,7 @@ class PeakRows {
     const bool has_op = block.op != MemoryBlock::kNone;
     PeakRow row{.kind = block.kind,
                 .op = has_op ? recording_.text(recording_.ops[block.op].name) : "",
-                .region = block.region == 0 ? "" : labels_.of(block.region),
+                .region = labels_.of(block.region),
                 .line = recording_.text(block.line)};
     const auto [known, is_new] =
         places_.try_emplace(std::tuple(row.kind, row.op, row.region, row.line), all_.size());
@@ -117,7 +116,7 @@ class PeakRows {
 };
 
 void add_kept(const Recording& recording, const std::vector<MemoryBlock>& blocks, Totals& totals) {
-  const detail::ReportLabels labels(recording);
+  const detail::RegionLabels labels(recording);
   for (const MemoryBlock& block : blocks) {
     if (block.kind != BlockKind::kKept) continue;
     // The call made the block, or saved a block that was made before it, perhaps in another region.

@@ -14,7 +14,6 @@
 #include "planned_steps.h"
 #include "report_curve.h"
 #include "report_rows.h"
-#include "report_words.h"
 
 namespace remat::detail {
 namespace {
@@ -44,7 +43,7 @@ class DataOfRecording {
   DataOfRecording(const Recording& recording, size_t most_points, size_t most_rows)
       : recording_(recording),
         labels_(recording),
-        rows_(recording, labels_, words_),
+        rows_(recording, labels_, texts_),
         blocks_(memory_blocks(recording)),
         alive_(alive_by_kind(recording, blocks_)),
         summary_(summary_of(recording)),
@@ -75,7 +74,7 @@ class DataOfRecording {
                  {"regions", regions()},
                  {"plans", plans()}};
     // Must come last, because the other parts add words.
-    data["words"] = words_.all();
+    data["words"] = texts_.all();
     return data;
   }
 
@@ -111,31 +110,26 @@ class DataOfRecording {
     Json all = Json::array();
     for (const auto& mark : recording_.marks) {
       if (all.size() == kMostMarks) break;
-      all.push_back({mark.time_ns, words_.number_of(recording_.text(mark.name))});
+      all.push_back({mark.time_ns, texts_.number_of(recording_.text(mark.name))});
     }
     return all;
   }
 
   /// Each row's first moment, as a difference, and its number of moments.
   Json alive() {
-    const ReportRows made = rows_.rows_of(blocks_, moments_, peak_, most_rows_);
+    const auto [rows, origins] = rows_.rows_of(blocks_, moments_, peak_, most_rows_);
     Differences begin;
     Json length = Json::array();
     Json origin = Json::array();
     Json bytes = Json::array();
     Json several = Json::array();  // rows of more than one block: the row and its number of blocks
-    for (size_t i = 0; i < made.rows.size(); ++i) {
-      const ReportRow& row = made.rows[i];
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const ReportRow& row = rows[i];
       begin.add(static_cast<int64_t>(row.begin));
       length.push_back(row.end - row.begin);
       origin.push_back(row.origin);
       bytes.push_back(row.bytes);
       if (row.blocks > 1) several.push_back({i, row.blocks});
-    }
-    Json origins = Json::array();
-    for (const BlockOrigin& from : made.origins) {
-      origins.push_back({static_cast<int>(from.kind), from.op, from.node, from.label, from.slot,
-                         from.call, from.line});
     }
     return {{"begin", begin.take()}, {"length", length},   {"origin", origin},
             {"bytes", bytes},        {"several", several}, {"origins", origins}};
@@ -168,7 +162,7 @@ class DataOfRecording {
     }
     for (const MemoryBlock& block : blocks_) {
       const uint64_t region = rows_.region_of(block);
-      const auto known = region == 0 ? places.end() : places.find(labels_.label_of(region));
+      const auto known = region == 0 ? places.end() : places.find(labels_.of(region));
       if (known == places.end()) continue;
       RegionRow& row = rows[known->second];
       if (peak_event_ != MemoryBlock::kNone && block.is_alive_after(peak_event_))
@@ -196,7 +190,7 @@ class DataOfRecording {
     Json all = Json::array();
     for (const RegionRow& row : region_rows()) {
       const RegionTotals& totals = row.totals;
-      all.push_back({words_.number_of(totals.label), totals.regions, totals.forward.ops,
+      all.push_back({texts_.number_of(totals.label), totals.regions, totals.forward.ops,
                      totals.forward.ns, totals.replay.ops, totals.replay.ns, totals.slots,
                      totals.kept_slots, row.kept_bytes, row.peak_bytes});
     }
@@ -216,7 +210,7 @@ class DataOfRecording {
     for (size_t i = 0; i < std::min(recording_.plans.size(), kMostPlans); ++i) {
       const auto& plan = recording_.plans[i];
       const int64_t base = alive_at(plan.time_ns);
-      all.push_back({plan.time_ns, ends[i], words_.number_of(recording_.text(plan.label)),
+      all.push_back({plan.time_ns, ends[i], texts_.number_of(recording_.text(plan.label)),
                      plan.budget_bytes, plan.predicted_peak_bytes, plan.plain_peak_bytes, base,
                      most_of_steps(planned_steps(recording_, plan, ends[i]))});
     }
@@ -224,10 +218,10 @@ class DataOfRecording {
   }
 
   /// The most bytes that a step added to those alive when it began.
-  int64_t most_of_steps(const std::vector<PlannedStep>& steps) const {
+  int64_t most_of_steps(const std::vector<std::pair<TimeNs, TimeNs>>& steps) const {
     int64_t most = 0;
-    for (const PlannedStep& step : steps)
-      most = std::max(most, most_between(step.begin_ns, step.end_ns) - alive_at(step.begin_ns));
+    for (const auto& [begin_ns, end_ns] : steps)
+      most = std::max(most, most_between(begin_ns, end_ns) - alive_at(begin_ns));
     return most;
   }
 
@@ -247,8 +241,8 @@ class DataOfRecording {
   }
 
   const Recording& recording_;
-  ReportWords words_;
-  const ReportLabels labels_;
+  ReportTexts texts_;
+  const RegionLabels labels_;
   const RowMaker rows_;
   const std::vector<MemoryBlock> blocks_;
   const std::vector<AliveByKind> alive_;
