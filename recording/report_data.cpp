@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include <remat/recording/memory_blocks.h>
@@ -24,19 +25,13 @@ constexpr size_t kMostMarks = 500;
 constexpr size_t kMostPlans = 500;
 constexpr size_t kMostLabels = 1000;
 
-/// Stores each value as the difference to the one before; the first as it is.
-class Differences {
- public:
-  void add(int64_t value) {
-    all_.push_back(value - last_);
-    last_ = value;
-  }
-  Json take() { return std::move(all_); }
-
- private:
-  Json all_ = Json::array();
-  int64_t last_ = 0;
-};
+/// Each value as the difference to the one before; the first as it is.
+Json differences(const std::vector<int64_t>& values) {
+  Json all = Json::array();
+  int64_t last = 0;
+  for (const int64_t value : values) all.push_back(value - std::exchange(last, value));
+  return all;
+}
 
 class DataOfRecording {
  public:
@@ -93,15 +88,15 @@ class DataOfRecording {
   }
 
   Json curve() const {
-    Differences times;
-    std::vector<Differences> bytes(kBlockKinds);
-    for (const size_t place : moments_) {
-      times.add(alive_[place].time_ns);
-      for (size_t kind = 0; kind < kBlockKinds; ++kind) bytes[kind].add(alive_[place].bytes[kind]);
-    }
+    std::vector<int64_t> times;
+    for (const size_t place : moments_) times.push_back(alive_[place].time_ns);
     Json by_kind = Json::array();
-    for (Differences& of_kind : bytes) by_kind.push_back(of_kind.take());
-    Json json = {{"time", times.take()}, {"bytes", by_kind}, {"of", alive_.size()}};
+    for (size_t kind = 0; kind < kBlockKinds; ++kind) {
+      std::vector<int64_t> bytes;
+      for (const size_t place : moments_) bytes.push_back(alive_[place].bytes[kind]);
+      by_kind.push_back(differences(bytes));
+    }
+    Json json = {{"time", differences(times)}, {"bytes", by_kind}, {"of", alive_.size()}};
     json["peak"] = peak_event_ == MemoryBlock::kNone ? Json(nullptr) : Json(peak_);
     return json;
   }
@@ -118,21 +113,22 @@ class DataOfRecording {
   /// Each row's first moment, as a difference, and its number of moments.
   Json alive() {
     const auto [rows, origins] = rows_.rows_of(blocks_, moments_, peak_, most_rows_);
-    Differences begin;
+    std::vector<int64_t> begin;
     Json length = Json::array();
     Json origin = Json::array();
     Json bytes = Json::array();
     Json several = Json::array();  // rows of more than one block: the row and its number of blocks
     for (size_t i = 0; i < rows.size(); ++i) {
       const ReportRow& row = rows[i];
-      begin.add(static_cast<int64_t>(row.begin));
+      begin.push_back(static_cast<int64_t>(row.begin));
       length.push_back(row.end - row.begin);
       origin.push_back(row.origin);
       bytes.push_back(row.bytes);
       if (row.blocks > 1) several.push_back({i, row.blocks});
     }
-    return {{"begin", begin.take()}, {"length", length},   {"origin", origin},
-            {"bytes", bytes},        {"several", several}, {"origins", origins}};
+    return {
+        {"begin", differences(begin)}, {"length", length},  {"origin", origin}, {"bytes", bytes},
+        {"several", several},          {"origins", origins}};
   }
 
   struct RegionRow {
