@@ -269,14 +269,13 @@ void Recorder::Session::start() {
     open_session = shared_from_this();
     open_number = number_;
   }
-  static const int at_exit = std::atexit(&end_with_process);
-  static const int at_fork = pthread_atfork([] { open_mutex.lock(); }, [] { open_mutex.unlock(); },
-                                            [] {
-                                              leave_to_parent();
-                                              open_mutex.unlock();
-                                            });
-  static_cast<void>(at_exit);
-  static_cast<void>(at_fork);
+  [[maybe_unused]] static const int at_exit = std::atexit(&end_with_process);
+  [[maybe_unused]] static const int at_fork =
+      pthread_atfork([] { open_mutex.lock(); }, [] { open_mutex.unlock(); },
+                     [] {
+                       leave_to_parent();
+                       open_mutex.unlock();
+                     });
   TraceSinks::get().add(shared_from_this());
   // Begin and end come in pairs, on one thread.
   callbacks_.push_back(at::addGlobalCallback(

@@ -17,13 +17,8 @@
 
 namespace remat::detail {
 
-/// Thrown for a block whose content is invalid.
-struct DamagedBlock : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-/// The inverse of ByteWriter. The bytes need not be valid: throws DamagedBlock, also for strings
-/// and layouts that `names` does not define, and allocates no more than the bytes can hold.
+/// The inverse of ByteWriter. The bytes need not be valid: throws std::runtime_error, also for
+/// strings and layouts that `names` does not define, and allocates no more than the bytes can hold.
 class ByteReader {
  public:
   ByteReader(std::string_view bytes, const Recording& names) : bytes_(bytes), names_(names) {}
@@ -73,7 +68,7 @@ class ByteReader {
     expect(id < names_.layouts.size(), "a layout that nothing defines");
   }
   void expect(bool is_valid, const char* fault) const {
-    if (!is_valid) throw DamagedBlock(fault);
+    if (!is_valid) throw std::runtime_error(fault);
   }
   void flag(bool& value) {
     const uint64_t read = number();
@@ -112,7 +107,7 @@ class ByteReader {
       value |= (read & 0x7fU) << shift;
       if ((read & 0x80U) == 0) return value;
     }
-    throw DamagedBlock("a number of more than 64 bits");
+    throw std::runtime_error("a number of more than 64 bits");
   }
 
   uint8_t byte() {

@@ -16,7 +16,6 @@ namespace remat {
 namespace {
 
 using detail::ByteReader;
-using detail::DamagedBlock;
 
 [[noreturn]] void fail(const std::string& source, const std::string& rest) {
   throw std::invalid_argument("[recording] " + source + ": " + rest);
@@ -62,7 +61,7 @@ class RecordingReader {
       }
       try {
         read(*block);
-      } catch (const DamagedBlock& damage) {
+      } catch (const std::runtime_error& damage) {
         damaged(at, std::string("got ") + damage.what());
         break;
       }

@@ -13,7 +13,7 @@
 
 namespace remat::detail {
 
-/// What a file stores in records besides strings. The first byte of a record is 2 plus the position
+/// The types of records, besides strings. The first byte of a record in a file is 2 plus the position
 /// of its type here, or kStringKind. The numbers are part of the format: only append types.
 using RecordTypes =
     std::tuple<RecordedLayout, OpEvent, MemoryEvent, SaveEvent, LoadEvent, NodeEvent, RegionEvent,
