@@ -13,8 +13,9 @@
 
 namespace remat::detail {
 
-/// The types of records, besides strings. The first byte of a record in a file is 2 plus the position
-/// of its type here, or kStringKind. The numbers are part of the format: only append types.
+/// The types of records, besides strings. The first byte of a record in a file is 2 plus the
+/// position of its type here, or kStringKind. The numbers are part of the format: only append
+/// types.
 using RecordTypes =
     std::tuple<RecordedLayout, OpEvent, MemoryEvent, SaveEvent, LoadEvent, NodeEvent, RegionEvent,
                ReplayEvent, CallEvent, MarkEvent, ProcessEvent, ThreadEvent, PlanEvent>;
