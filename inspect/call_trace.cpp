@@ -85,13 +85,6 @@ class CallTrace::Collector final : public TraceSink {
     return entries_;
   }
 
-  void before_op(const TraceScope& /*scope*/, const OpCall& /*call*/) override {}
-  void after_op(const TraceScope& /*scope*/, const OpCall& /*call*/) override {}
-  void call_ended(const TraceScope& /*scope*/, bool /*threw*/) override {}
-  void before_save(const TraceScope& /*scope*/, const at::Tensor& /*tensor*/) override {}
-  void after_save(const TraceScope& /*scope*/, bool /*threw*/) override {}
-  void replay_stops(const TraceScope& /*scope*/) override {}
-
  private:
   std::vector<CallTraceEntry>& innermost() {
     std::vector<CallTraceEntry>* entries = &entries_;

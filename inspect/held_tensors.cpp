@@ -88,11 +88,11 @@ void add_of_calls(const Region& region, std::vector<HeldTensor>& all) {
 
 }  // namespace
 
-HeldTensors held_tensors(const Region& region) {
-  HeldTensors held{.all = {}, .replayer = region.replayer()};
-  if (held.replayer) add_of_replayer(*held.replayer, held.all);
-  add_written(region.outside(), held.all);
-  add_of_calls(region, held.all);
+std::vector<HeldTensor> held_tensors(const Region& region, const Replayer* replayer) {
+  std::vector<HeldTensor> held;
+  if (replayer) add_of_replayer(*replayer, held);
+  add_written(region.outside(), held);
+  add_of_calls(region, held);
   return held;
 }
 

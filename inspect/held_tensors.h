@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,14 +44,8 @@ struct HeldTensor {
   size_t call() const { return kept ? kept->call : product->call(); }
 };
 
-struct HeldTensors {
-  /// Ordered by kind, then in the forward's order. The entries refer to the region.
-  std::vector<HeldTensor> all;
-  /// Keeps what `all` refers to alive; null if the region has no replayer any more.
-  std::shared_ptr<const Replayer> replayer;
-};
-
-/// The tensors that `region` still holds.
-HeldTensors held_tensors(const Region& region);
+/// The tensors that `region` still holds, ordered by kind, then in the forward's order. `replayer`
+/// is region.replayer(): the result refers to it and to the region, so the caller keeps it.
+std::vector<HeldTensor> held_tensors(const Region& region, const Replayer* replayer);
 
 }  // namespace remat

@@ -12,12 +12,12 @@
 #include <remat/recording/folded_label.h>
 #include <remat/tape/region_policy.h>
 
-#include "name_ranges.h"
+#include "report_text.h"
 
 namespace remat {
 namespace {
 
-constexpr size_t kMostChanges = 16;  // per device
+constexpr size_t kMaxChanges = 16;  // per device
 
 const char* const kCalls = "<calls>";  // placeholder in a reason for the names of its calls
 
@@ -153,35 +153,33 @@ bool MemoryChanges::is_freed(const Holding& holding, const Chosen& chosen) {
   });
 }
 
-std::vector<MemoryChanges::Reach> MemoryChanges::reaches() const {
-  std::vector<Reach> reaches(choices_.size());
-  Chosen chosen(choices_.size());
+/// The storages that each choice may free.
+std::vector<MemoryChanges::Holdings> MemoryChanges::holdings_of_choices() const {
+  std::vector<Holdings> all(choices_.size());
   for (const auto& [address, holding] : holdings_) {
     for (const Numbers& choices : holding.tensors) {
       for (const size_t i : choices) {
-        Reach& reach = reaches[i];
-        if (!reach.holdings.empty() && reach.holdings.back() == &holding) continue;
-        reach.holdings.push_back(&holding);
-        chosen[i] = true;
-        if (is_freed(holding, chosen)) reach.alone += holding.bytes;
-        chosen[i] = false;
+        if (all[i].empty() || all[i].back() != &holding) all[i].push_back(&holding);
       }
     }
   }
-  return reaches;
+  return all;
 }
 
-/// Leaves `chosen` as it was.
-MemoryChanges::Gain MemoryChanges::gain(size_t choice, const Reach& reach, Chosen& chosen) {
-  Gain gain{.alone = reach.alone};
-  for (const Holding* const holding : reach.holdings) {
+/// The bytes that `choice` frees besides what the chosen free, and the bytes of all storages that
+/// it holds and they do not free. Leaves `chosen` as it was.
+std::pair<size_t, size_t> MemoryChanges::freed_by(size_t choice, const Holdings& holdings,
+                                                  Chosen& chosen) {
+  size_t freed = 0;
+  size_t touched = 0;
+  for (const Holding* const holding : holdings) {
     if (is_freed(*holding, chosen)) continue;
-    gain.touched += holding->bytes;
+    touched += holding->bytes;
     chosen[choice] = true;
-    if (is_freed(*holding, chosen)) gain.bytes += holding->bytes;
+    if (is_freed(*holding, chosen)) freed += holding->bytes;
     chosen[choice] = false;
   }
-  return gain;
+  return {freed, touched};
 }
 
 MemoryChange MemoryChanges::shown(const Choice& choice) const {
@@ -195,23 +193,25 @@ MemoryChange MemoryChanges::shown(const Choice& choice) const {
   return change;
 }
 
-void MemoryChanges::add_best(const std::string& device, const std::vector<Reach>& reaches,
+void MemoryChanges::add_best(const std::string& device, const std::vector<Holdings>& holdings,
                              std::vector<MemoryChange>& all) const {
+  Chosen none(choices_.size());
   Chosen chosen(choices_.size());
   size_t so_far = 0;
-  for (size_t count = 0; count < kMostChanges; ++count) {
+  for (size_t count = 0; count < kMaxChanges; ++count) {
     size_t best = choices_.size();
     Gain most;
     for (const auto i : c10::irange(choices_.size())) {
       if (chosen[i] || choices_[i].shown.device != device) continue;
-      const Gain more = gain(i, reaches[i], chosen);
-      if (most < more) std::tie(best, most) = std::make_pair(i, more);
+      const auto [freed, touched] = freed_by(i, holdings[i], chosen);
+      const Gain gain(freed, touched, freed_by(i, holdings[i], none).first);
+      if (most < gain) std::tie(best, most) = std::make_pair(i, gain);
     }
     if (best == choices_.size()) return;
     chosen[best] = true;
-    so_far += most.bytes;
+    so_far += std::get<0>(most);
     MemoryChange change = shown(choices_[best]);
-    change.bytes = most.alone;
+    change.bytes = std::get<2>(most);
     change.bytes_so_far = so_far;
     all.push_back(std::move(change));
   }
@@ -221,8 +221,8 @@ std::vector<MemoryChange> MemoryChanges::best() const {
   std::set<std::string> devices;
   for (const Choice& choice : choices_) devices.insert(choice.shown.device);
   std::vector<MemoryChange> all;
-  const std::vector<Reach> all_reaches = reaches();
-  for (const std::string& device : devices) add_best(device, all_reaches, all);
+  const std::vector<Holdings> holdings = holdings_of_choices();
+  for (const std::string& device : devices) add_best(device, holdings, all);
   return all;
 }
 

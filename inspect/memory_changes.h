@@ -50,21 +50,11 @@ class MemoryChanges {
     std::string device;
     std::vector<Numbers> tensors;
   };
-  /// The benefit of adding one more choice.
-  struct Gain {
-    size_t bytes = 0;    ///< Bytes freed.
-    size_t touched = 0;  ///< Bytes of storages that other choices hold too.
-    size_t alone = 0;    ///< Bytes freed by this choice alone: it may replace one of the chosen.
-    bool operator<(const Gain& other) const {
-      return std::tie(bytes, touched, alone) < std::tie(other.bytes, other.touched, other.alone);
-    }
-  };
+  /// The benefit of adding one more choice: bytes freed, and bytes of storages that other choices
+  /// hold too, and bytes freed by this choice alone, since it may replace one of the chosen.
+  using Gain = std::tuple<size_t, size_t, size_t>;
   using Chosen = std::vector<bool>;
-  /// The storages that a choice may free.
-  struct Reach {
-    std::vector<const Holding*> holdings;
-    size_t alone = 0;
-  };
+  using Holdings = std::vector<const Holding*>;
 
   struct Reason;
   static std::vector<Reason> reasons_of_call(const Region& region, const HeldTensor& held);
@@ -73,9 +63,10 @@ class MemoryChanges {
   size_t number_of(const Reason& reason, const std::string& device);
   void hold(const HeldStorage& storage, const std::string& device, const Numbers& choices);
   static bool is_freed(const Holding& holding, const Chosen& chosen);
-  std::vector<Reach> reaches() const;
-  static Gain gain(size_t choice, const Reach& reach, Chosen& chosen);
-  void add_best(const std::string& device, const std::vector<Reach>& reaches,
+  std::vector<Holdings> holdings_of_choices() const;
+  static std::pair<size_t, size_t> freed_by(size_t choice, const Holdings& holdings,
+                                            Chosen& chosen);
+  void add_best(const std::string& device, const std::vector<Holdings>& holdings,
                 std::vector<MemoryChange>& all) const;
   MemoryChange shown(const Choice& choice) const;
 

@@ -26,10 +26,10 @@ class BlockTable {
   void add(void* address, int64_t bytes) {
     remove(address);
     live_.emplace(address, bytes);
-    current_bytes_ += bytes;
-    allocated_bytes_ += bytes;
-    ++allocation_count_;
-    peak_bytes_ = std::max(peak_bytes_, current_bytes_);
+    current_bytes += bytes;
+    allocated_bytes += bytes;
+    ++allocation_count;
+    peak_bytes = std::max(peak_bytes, current_bytes);
   }
 
   void remove(void* address) {
@@ -37,38 +37,33 @@ class BlockTable {
     if (block == live_.end()) {
       return;
     }
-    current_bytes_ -= block->second;
+    current_bytes -= block->second;
     live_.erase(block);
   }
 
-  void reset_peak() { peak_bytes_ = current_bytes_; }
-  int64_t current_bytes() const { return current_bytes_; }
-  int64_t peak_bytes() const { return peak_bytes_; }
-  int64_t allocated_bytes() const { return allocated_bytes_; }
-  int64_t allocation_count() const { return allocation_count_; }
+  int64_t current_bytes = 0;
+  int64_t peak_bytes = 0;
+  int64_t allocated_bytes = 0;
+  int64_t allocation_count = 0;
 
  private:
   std::unordered_map<void*, int64_t> live_;  // See Note [A table of live blocks].
-  int64_t current_bytes_ = 0;
-  int64_t peak_bytes_ = 0;
-  int64_t allocated_bytes_ = 0;
-  int64_t allocation_count_ = 0;
 };
 
 class MeterState final : public AllocationListener {
  public:
-  int64_t read(int64_t (BlockTable::*counter)() const, c10::Device device) const {
+  int64_t read(int64_t BlockTable::*counter, c10::Device device) const {
     const std::lock_guard lock(mutex_);
     if (device.is_cpu() || !device.has_index())
-      return (blocks_.at(static_cast<size_t>(device.type())).*counter)();
+      return blocks_.at(static_cast<size_t>(device.type())).*counter;
     const auto known = by_device_.find(device);
-    return known == by_device_.end() ? 0 : (known->second.*counter)();
+    return known == by_device_.end() ? 0 : known->second.*counter;
   }
 
   void reset_peak() {
     const std::lock_guard lock(mutex_);
-    for (BlockTable& blocks : blocks_) blocks.reset_peak();
-    for (auto& [device, blocks] : by_device_) blocks.reset_peak();
+    for (BlockTable& blocks : blocks_) blocks.peak_bytes = blocks.current_bytes;
+    for (auto& [device, blocks] : by_device_) blocks.peak_bytes = blocks.current_bytes;
   }
 
   /// Frees the tables, because autograd's threads may hold this state longer than the meter lives.

@@ -22,53 +22,37 @@
 namespace remat {
 namespace {
 
-/// Adds rows to one region's part of the report; bills each storage once per report.
-class Rows {
- public:
-  Rows(RegionMemory& memory, std::unordered_set<const void*>& billed)
-      : memory_(memory), billed_(billed) {}
+enum class Found : uint8_t { kNowhere, kBilled, kNew };
 
-  void add(MemoryRow row, const HeldStorage& storage, bool is_leaf_with_grad = false) {
-    if (is_leaf_with_grad) {
-      row.why += "; a leaf that requires grad, not billed";
-      if (const void* const address = storage.address()) billed_.insert(address);
-    } else {
-      switch (bill(storage, row.bytes)) {
-        case Found::kNowhere:
-          row.why += "; held elsewhere";
-          break;
-        case Found::kBilled:
-          row.why += "; billed above";
-          break;
-        case Found::kNew:
-          break;
-      }
-    }
-    memory_.bytes += row.bytes;
-    if (row.implicit) memory_.implicit_bytes += row.bytes;
-    memory_.rows.push_back(std::move(row));
+/// Adds to `bytes` the size of each storage that is not in `billed` yet, and adds it there.
+Found bill(const HeldStorage& storage, std::unordered_set<const void*>& billed, size_t& bytes) {
+  if (const auto* const parts = storage.parts()) {
+    Found found = Found::kNowhere;
+    for (const HeldStorage& part : *parts) found = std::max(found, bill(part, billed, bytes));
+    return found;
   }
+  const void* const address = storage.address();
+  if (!address) return Found::kNowhere;
+  if (!billed.insert(address).second) return Found::kBilled;
+  bytes += storage.size_bytes();
+  return Found::kNew;
+}
 
- private:
-  enum class Found : uint8_t { kNowhere, kBilled, kNew };
-
-  /// Adds to `bytes` the size of each storage that is not billed yet.
-  Found bill(const HeldStorage& storage, size_t& bytes) {
-    if (const auto* const parts = storage.parts()) {
-      Found found = Found::kNowhere;
-      for (const HeldStorage& part : *parts) found = std::max(found, bill(part, bytes));
-      return found;
-    }
-    const void* const address = storage.address();
-    if (!address) return Found::kNowhere;
-    if (!billed_.insert(address).second) return Found::kBilled;
-    bytes += storage.size_bytes();
-    return Found::kNew;
+/// Adds a row for a held tensor, and bills each storage once per report.
+void add_row(MemoryRow row, const HeldTensor& held, std::unordered_set<const void*>& billed,
+             RegionMemory& memory) {
+  if (held.is_leaf) {
+    row.why += "; a leaf that requires grad, not billed";
+    if (const void* const address = held.storage.address()) billed.insert(address);
+  } else {
+    const Found found = bill(held.storage, billed, row.bytes);
+    if (found == Found::kNowhere) row.why += "; held elsewhere";
+    if (found == Found::kBilled) row.why += "; billed above";
   }
-
-  RegionMemory& memory_;
-  std::unordered_set<const void*>& billed_;
-};
+  memory.bytes += row.bytes;
+  if (row.implicit) memory.implicit_bytes += row.bytes;
+  memory.rows.push_back(std::move(row));
+}
 
 /// True if a bare op reads the result and no rule made the call.
 bool is_implicit(const NamedCall& call, const KeepReason& reason) {
@@ -165,13 +149,12 @@ MemoryReport memory_report() {
   for (const std::shared_ptr<const Region>& region : live_regions()) {
     if (!may_be_looked_into(*region)) continue;
     RegionMemory memory{.region = region->label(), .slots = region->live_count(), .rows = {}};
-    Rows rows(memory, billed);
-    const HeldTensors held = held_tensors(*region);
-    for (const HeldTensor& tensor : held.all) {
-      rows.add(row_of(*region, tensor), tensor.storage, tensor.is_leaf);
+    const std::shared_ptr<const Replayer> replayer = region->replayer();
+    for (const HeldTensor& tensor : held_tensors(*region, replayer.get())) {
+      add_row(row_of(*region, tensor), tensor, billed, memory);
       changes.add(*region, tensor);
     }
-    const Tape* const tape = held.replayer ? held.replayer->tape() : nullptr;
+    const Tape* const tape = replayer ? replayer->tape() : nullptr;
     if (tape) memory.tape_bytes = tape->size_bytes();
     report.bytes += memory.bytes;
     report.implicit_bytes += memory.implicit_bytes;

@@ -4,8 +4,8 @@
 #include <c10/util/ArrayRef.h>
 #include <c10/util/StringUtil.h>
 
-#include <algorithm>
-#include <utility>
+#include <string>
+#include <vector>
 
 #include <remat/inspect/memory_report.h>
 #include <remat/recording/printable.h>
@@ -21,31 +21,15 @@ std::string with_separators(size_t bytes) {
   return text;
 }
 
-std::string padded(std::string text, size_t width, bool right) {
-  if (text.size() >= width) return text;
-  const std::string space(width - text.size(), ' ');
-  return right ? space + text : text + space;
-}
-
 void append(std::string& text, const RegionMemory& region) {
   text += c10::str(printable(region.region), ": ", with_separators(region.bytes), " bytes, ",
                    region.slots, " tensors to recompute");
   if (region.tape_bytes > 0)
     text += c10::str(", from a tape of ", with_separators(region.tape_bytes), " bytes");
-  text += "\n";
-  size_t bytes_width = 0;
-  size_t name_width = 0;
-  size_t tensor_width = 0;
-  for (const MemoryRow& row : region.rows) {
-    bytes_width = std::max(bytes_width, with_separators(row.bytes).size());
-    name_width = std::max(name_width, row.name.size());
-    tensor_width = std::max(tensor_width, row.tensor.size());
-  }
-  for (const MemoryRow& row : region.rows) {
-    text += c10::str("  ", padded(with_separators(row.bytes), bytes_width, /*right=*/true), "  ",
-                     padded(printable(row.name), name_width, false), "  ",
-                     padded(row.tensor, tensor_width, false), "  ", row.why, "\n");
-  }
+  std::vector<std::vector<std::string>> rows;
+  for (const MemoryRow& row : region.rows)
+    rows.push_back({with_separators(row.bytes), printable(row.name), row.tensor, row.why});
+  text += columns(rows, 2) + "\n";
 }
 
 std::string heading(const std::string& device, size_t wanted) {

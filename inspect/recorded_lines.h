@@ -3,7 +3,7 @@
 // Ids of source lines in a recording.
 #pragma once
 
-#include <unordered_map>
+#include <map>
 
 #include <remat/inspect/source_places.h>
 #include <remat/recording/events.h>
@@ -33,7 +33,7 @@ class RecordedLines {
   RecordingWriter& writer_;
   const bool asks_;
   SourcePlace backward_;  // the Python line that started the current backward pass
-  std::unordered_map<SourcePlace, StringId, SourcePlaceHash> known_;
+  std::map<SourcePlace, StringId> known_;
 };
 
 }  // namespace remat

@@ -44,11 +44,6 @@ std::string command_line() {
   return text;
 }
 
-int64_t unix_ns() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-}
-
 std::shared_ptr<RecordingWriter> open(const std::string& path) {
   try {
     return std::make_shared<RecordingWriter>(path);
@@ -72,12 +67,15 @@ RecorderOptions absolute(RecorderOptions options) {
 
 }  // namespace
 
-class Recorder::Session : public std::enable_shared_from_this<Recorder::Session> {
+/// Listens to what runs in regions, and to LibTorch's callbacks for all ops and nodes.
+class Recorder::Session final : public TraceSink,
+                                public std::enable_shared_from_this<Recorder::Session> {
  public:
   Session(const std::string& path, const RecorderOptions& options)
       : path_(absolute(path)), writer_(open(path)), options_(absolute(options)) {
     ProcessEvent process;
-    process.begin_unix_ns = unix_ns();
+    process.begin_unix_ns =
+        std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
     process.pid = static_cast<uint64_t>(getpid());
     process.program = writer_->string(command_line());
     process.torch_version = writer_->string(TORCH_VERSION);
@@ -97,90 +95,6 @@ class Recorder::Session : public std::enable_shared_from_this<Recorder::Session>
   std::string fault() const { return writer_->fault(); }
   const std::string& path() const { return path_; }
 
-  /// Call after a replay on this thread threw and was recorded.
-  void compare_replays() noexcept;
-
- private:
-  class Sink;
-  class Memory;
-  class Ops;
-  struct Here;
-  class HereOwner;
-
-  std::shared_ptr<ThreadRecorder> add_thread();
-  static void end_thread(const std::shared_ptr<ThreadRecorder>& recorder);
-  void close_threads();
-  static void check(const std::shared_ptr<Session>& open);
-  static void leave_to_parent();
-  static std::shared_ptr<Session> open_now();
-  static std::shared_ptr<Session> take_open(const Session* wanted);
-  static void end_with_process();
-
-  static std::mutex open_mutex;
-  static std::shared_ptr<Session> open_session;  // guarded by open_mutex
-  static std::atomic<uint64_t> open_number;      // number of the open session; 0 if none is open
-  static std::atomic<uint64_t> newest_number;
-  static ThreadRecorder* find_here();
-
-  static thread_local Here this_thread;
-  static thread_local HereOwner this_thread_owner;
-
-  const std::string path_;
-  const std::shared_ptr<RecordingWriter> writer_;
-  const RecorderOptions options_;
-  const RecordingClock clock_;
-  const uint64_t number_ = ++newest_number;
-  std::shared_ptr<Sink> sink_;
-  std::shared_ptr<Memory> memory_;
-  std::vector<at::CallbackHandle> callbacks_;
-  std::mutex differences_mutex_;
-  int differences_left_ = 3;  // guarded by differences_mutex_
-  std::mutex threads_mutex_;
-  std::vector<std::shared_ptr<ThreadRecorder>> threads_;  // live threads; guarded by threads_mutex_
-  uint32_t thread_count_ = 0;  // threads so far; guarded by threads_mutex_
-};
-
-std::mutex Recorder::Session::open_mutex;
-std::shared_ptr<Recorder::Session> Recorder::Session::open_session;
-std::atomic<uint64_t> Recorder::Session::open_number{0};
-std::atomic<uint64_t> Recorder::Session::newest_number{0};
-
-/// The session that the thread last wrote for. Trivially constructed and destroyed, so that access
-/// needs no initialization check and stays valid until the thread is gone.
-struct Recorder::Session::Here {
-  uint64_t session = 0;
-  ThreadRecorder* recorder = nullptr;
-  /// True once the thread is ending: memory that it frees then is not recorded.
-  bool is_over = false;
-};
-
-constinit thread_local Recorder::Session::Here Recorder::Session::this_thread;
-
-/// Keeps the thread's recorder alive while `this_thread` refers to it.
-class Recorder::Session::HereOwner {
- public:
-  ~HereOwner() {
-    this_thread = {.is_over = true};
-    if (recorder_) end_thread(recorder_);
-  }
-  void own(std::shared_ptr<ThreadRecorder> recorder) { recorder_ = std::move(recorder); }
-
- private:
-  std::shared_ptr<ThreadRecorder> recorder_;
-};
-
-thread_local Recorder::Session::HereOwner Recorder::Session::this_thread_owner;
-
-/// Reports the memory of the threads on which it was started.
-class Recorder::Session::Memory final : public AllocationListener {
-  void on_report(void* address, int64_t bytes, c10::Device device) override {
-    if (ThreadRecorder* const recorder = here()) recorder->memory(address, bytes, device);
-  }
-};
-
-/// Reports what runs in regions.
-class Recorder::Session::Sink final : public TraceSink {
- public:
   void before_op(const TraceScope& scope, const OpCall& /*call*/) override {
     if (auto* const recorder = here()) recorder->before_op(scope);
   }
@@ -210,8 +124,7 @@ class Recorder::Session::Sink final : public TraceSink {
   }
   void function_replay(const Region& region, bool begins) override {
     auto* const recorder = here();
-    if (!recorder || !recorder->function_replay(region, begins)) return;
-    if (const auto session = open_now()) session->compare_replays();
+    if (recorder && recorder->function_replay(region, begins)) compare_replays();
   }
   void tape_record(const Tape& /*tape*/, size_t record, bool begins) override {
     if (auto* const recorder = here()) recorder->run_record(record, begins);
@@ -219,24 +132,76 @@ class Recorder::Session::Sink final : public TraceSink {
   void replay_stops(const TraceScope& /*scope*/) override {
     if (auto* const recorder = here()) recorder->replay_stops();
   }
+
+ private:
+  class Memory;
+  struct Here;
+  struct HereOwner;
+
+  std::shared_ptr<ThreadRecorder> add_thread();
+  static void end_thread(const std::shared_ptr<ThreadRecorder>& recorder);
+  void close_threads();
+  void compare_replays() noexcept;
+  static void check(const std::shared_ptr<Session>& open);
+  static void leave_to_parent();
+  static std::shared_ptr<Session> open_now();
+  static std::shared_ptr<Session> take_open(const Session* wanted);
+  static void end_with_process();
+
+  static std::mutex open_mutex;
+  static std::shared_ptr<Session> open_session;  // guarded by open_mutex
+  static std::atomic<uint64_t> open_number;      // number of the open session; 0 if none is open
+  static std::atomic<uint64_t> newest_number;
+  static ThreadRecorder* find_here();
+
+  static thread_local Here this_thread;
+  static thread_local HereOwner this_thread_owner;
+
+  const std::string path_;
+  const std::shared_ptr<RecordingWriter> writer_;
+  const RecorderOptions options_;
+  const TimeNs begin_ns_ = wall_ns();
+  const uint64_t number_ = ++newest_number;
+  std::shared_ptr<Memory> memory_;
+  std::vector<at::CallbackHandle> callbacks_;
+  std::mutex differences_mutex_;
+  int differences_left_ = 3;  // guarded by differences_mutex_
+  std::mutex threads_mutex_;
+  std::vector<std::shared_ptr<ThreadRecorder>> threads_;  // live threads; guarded by threads_mutex_
+  uint32_t thread_count_ = 0;  // threads so far; guarded by threads_mutex_
 };
 
-/// Callbacks from LibTorch for all ops and nodes. Begin and end come in pairs, on one thread.
-class Recorder::Session::Ops {
- public:
-  static std::unique_ptr<at::ObserverContext> begin_op(const at::RecordFunction& op) {
-    if (auto* const recorder = here()) recorder->begin_op(op);
-    return nullptr;
+std::mutex Recorder::Session::open_mutex;
+std::shared_ptr<Recorder::Session> Recorder::Session::open_session;
+std::atomic<uint64_t> Recorder::Session::open_number{0};
+std::atomic<uint64_t> Recorder::Session::newest_number{0};
+
+/// The session that the thread last wrote for. Trivially constructed and destroyed, so that access
+/// needs no initialization check and stays valid until the thread is gone.
+struct Recorder::Session::Here {
+  uint64_t session = 0;
+  ThreadRecorder* recorder = nullptr;
+  /// True once the thread is ending: memory that it frees then is not recorded.
+  bool is_over = false;
+};
+
+constinit thread_local Recorder::Session::Here Recorder::Session::this_thread;
+
+/// Keeps the thread's recorder alive while `this_thread` refers to it.
+struct Recorder::Session::HereOwner {
+  ~HereOwner() {
+    this_thread = {.is_over = true};
+    if (recorder) end_thread(recorder);
   }
-  static void end_op(const at::RecordFunction& op, at::ObserverContext* /*context*/) {
-    if (auto* const recorder = here()) recorder->end_op(op);
-  }
-  static std::unique_ptr<at::ObserverContext> begin_node(const at::RecordFunction& node) {
-    if (auto* const recorder = here()) recorder->begin_node(node);
-    return nullptr;
-  }
-  static void end_node(const at::RecordFunction& /*node*/, at::ObserverContext* /*context*/) {
-    if (auto* const recorder = here()) recorder->end_node();
+  std::shared_ptr<ThreadRecorder> recorder;
+};
+
+thread_local Recorder::Session::HereOwner Recorder::Session::this_thread_owner;
+
+/// Reports the memory of the threads on which it was started.
+class Recorder::Session::Memory final : public AllocationListener {
+  void on_report(void* address, int64_t bytes, c10::Device device) override {
+    if (ThreadRecorder* const recorder = here()) recorder->memory(address, bytes, device);
   }
 };
 
@@ -253,14 +218,14 @@ ThreadRecorder* Recorder::Session::find_here() {
   if (!open_session) return nullptr;
   auto recorder = open_session->add_thread();
   this_thread = {.session = open_session->number_, .recorder = recorder.get()};
-  this_thread_owner.own(std::move(recorder));
+  this_thread_owner.recorder = std::move(recorder);
   return this_thread.recorder;
 }
 
 std::shared_ptr<ThreadRecorder> Recorder::Session::add_thread() {
   const std::lock_guard<std::mutex> lock(threads_mutex_);
   threads_.push_back(
-      std::make_shared<ThreadRecorder>(writer_, thread_count_++, clock_, options_.source_lines));
+      std::make_shared<ThreadRecorder>(writer_, thread_count_++, begin_ns_, options_.source_lines));
   return threads_.back();
 }
 
@@ -304,24 +269,37 @@ void Recorder::Session::start() {
     open_session = shared_from_this();
     open_number = number_;
   }
-  static const int at_exit = std::atexit(&end_with_process);
-  static const int at_fork = pthread_atfork([] { open_mutex.lock(); }, [] { open_mutex.unlock(); },
-                                            [] {
-                                              leave_to_parent();
-                                              open_mutex.unlock();
-                                            });
-  static_cast<void>(at_exit);
-  static_cast<void>(at_fork);
-  sink_ = std::make_shared<Sink>();
-  TraceSinks::get().add(sink_);
-  callbacks_.push_back(
-      at::addGlobalCallback(at::RecordFunctionCallback(&Ops::begin_op, &Ops::end_op)
-                                .needsInputs(true)
-                                .needsOutputs(true)
-                                .scopes({at::RecordScope::FUNCTION})));
-  callbacks_.push_back(
-      at::addGlobalCallback(at::RecordFunctionCallback(&Ops::begin_node, &Ops::end_node)
-                                .scopes({at::RecordScope::BACKWARD_FUNCTION})));
+  [[maybe_unused]] static const int at_exit = std::atexit(&end_with_process);
+  [[maybe_unused]] static const int at_fork =
+      pthread_atfork([] { open_mutex.lock(); }, [] { open_mutex.unlock(); },
+                     [] {
+                       leave_to_parent();
+                       open_mutex.unlock();
+                     });
+  TraceSinks::get().add(shared_from_this());
+  // Begin and end come in pairs, on one thread.
+  callbacks_.push_back(at::addGlobalCallback(
+      at::RecordFunctionCallback(
+          [](const at::RecordFunction& op) -> std::unique_ptr<at::ObserverContext> {
+            if (auto* const recorder = here()) recorder->begin_op(op);
+            return nullptr;
+          },
+          [](const at::RecordFunction& op, at::ObserverContext* /*context*/) {
+            if (auto* const recorder = here()) recorder->end_op(op);
+          })
+          .needsInputs(true)
+          .needsOutputs(true)
+          .scopes({at::RecordScope::FUNCTION})));
+  callbacks_.push_back(at::addGlobalCallback(
+      at::RecordFunctionCallback(
+          [](const at::RecordFunction& node) -> std::unique_ptr<at::ObserverContext> {
+            if (auto* const recorder = here()) recorder->begin_node(node);
+            return nullptr;
+          },
+          [](const at::RecordFunction& /*node*/, at::ObserverContext* /*context*/) {
+            if (auto* const recorder = here()) recorder->end_node();
+          })
+          .scopes({at::RecordScope::BACKWARD_FUNCTION})));
 }
 
 /// Closes and returns the open session; null if it is not `wanted` (where null stands for any).
@@ -335,12 +313,12 @@ std::shared_ptr<Recorder::Session> Recorder::Session::take_open(const Session* w
 void Recorder::Session::stop() {
   if (!take_open(this)) return;
   for (const at::CallbackHandle callback : callbacks_) at::removeCallback(callback);
-  TraceSinks::get().remove(*sink_);
+  TraceSinks::get().remove(*this);
   memory_->stop();
   close_threads();
   if (this_thread.session != number_) return;
   this_thread = {};
-  this_thread_owner.own(nullptr);
+  this_thread_owner.recorder = nullptr;
 }
 
 std::shared_ptr<Recorder::Session> Recorder::Session::open_now() {
@@ -348,7 +326,8 @@ std::shared_ptr<Recorder::Session> Recorder::Session::open_now() {
   return open_session;
 }
 
-// An exception is propagating already, so a failure here is only reported.
+// Call it after a replay on this thread threw and was recorded. The exception is propagating, so a
+// failure here is only reported.
 void Recorder::Session::compare_replays() noexcept {
   if (options_.differences_path.empty()) return;
   try {

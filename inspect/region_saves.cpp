@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -135,18 +136,14 @@ class Collection {
     }
     const auto place = places_.find(held.address());
     if (place == places_.end()) return nullptr;
-    CallSaves& other = saves_.calls[place->second.call];
-    return other.name == call ? &other.storages[place->second.storage] : nullptr;
+    CallSaves& other = saves_.calls[place->second.first];
+    return other.name == call ? &other.storages[place->second.second] : nullptr;
   }
-
-  struct Place {
-    size_t call;
-    size_t storage;
-  };
 
   RegionSaves& saves_;
   std::unordered_set<const void*>& billed_;
-  std::unordered_map<const void*, Place> places_;  // storages in saves_ by address
+  // Call and storage in saves_ by address.
+  std::unordered_map<const void*, std::pair<size_t, size_t>> places_;
 };
 
 TensorLayout contiguous(c10::IntArrayRef sizes, c10::ScalarType dtype) {
@@ -178,24 +175,20 @@ TensorLayout layout_of(const Region& region, const HeldTensor& held) {
   return is_whole ? layout_of(held.meta) : contiguous(held.layout->sizes, held.layout->dtype);
 }
 
-/// Whether a call still keeps something, or kept something until its graph was dropped.
-struct Fate {
-  bool kept = false;
-  bool dropped = false;
-};
-
 class RegionWalk {
  public:
   RegionWalk(const Region& region, Collection& into, RegionSaves& saves)
       : region_(region),
         calls_(region.calls()),
-        held_(held_tensors(region)),
+        replayer_(region.replayer()),
+        held_(held_tensors(region, replayer_.get())),
         into_(into),
         saves_(saves),
-        fates_(calls_.records().size()) {}
+        keeps_(calls_.records().size()),
+        dropped_(calls_.records().size()) {}
 
   void add_own() {
-    for (const HeldTensor& held : held_.all) {
+    for (const HeldTensor& held : held_) {
       if (is_of_call(held) || held.is_leaf) continue;
       if (!into_.add("", name_of(held), layout_of(region_, held), held.storage)) ++saves_.elsewhere;
     }
@@ -203,7 +196,7 @@ class RegionWalk {
 
   void add_calls() {
     for (const KeptTensor& kept : calls_.kept()) {
-      if (!kept.live) fates_[kept.call].dropped = true;
+      if (!kept.live) dropped_[kept.call] = true;
     }
     const std::vector<const HeldTensor*> by_call = held_by_call();
     auto next = by_call.begin();
@@ -212,7 +205,7 @@ class RegionWalk {
       for (; next != by_call.end() && (*next)->call() == i; ++next) add(record, **next);
       if (!record.call.is_saved()) continue;
       saves_.rebuilt += record.refills.size();
-      if (fates_[i].dropped && !fates_[i].kept && record.refills.empty())
+      if (dropped_[i] && !keeps_[i] && record.refills.empty())
         saves_.released.push_back(record.call.name);
     }
   }
@@ -222,7 +215,7 @@ class RegionWalk {
 
   std::vector<const HeldTensor*> held_by_call() const {
     std::vector<const HeldTensor*> by_call;
-    for (const HeldTensor& held : held_.all) {
+    for (const HeldTensor& held : held_) {
       if (is_of_call(held)) by_call.push_back(&held);
     }
     std::stable_sort(by_call.begin(), by_call.end(),
@@ -231,7 +224,7 @@ class RegionWalk {
   }
 
   void add(const CallRecord& record, const HeldTensor& held) {
-    fates_[held.call()].kept = true;
+    keeps_[held.call()] = true;
     if (held.is_leaf) return;
     if (!(held.kept ? add_saved(record, held) : add_result(record, held)))
       add_elsewhere(record.call);
@@ -263,10 +256,12 @@ class RegionWalk {
 
   const Region& region_;
   const CallLog& calls_;
-  const HeldTensors held_;
+  const std::shared_ptr<const Replayer> replayer_;
+  const std::vector<HeldTensor> held_;
   Collection& into_;
   RegionSaves& saves_;
-  std::vector<Fate> fates_;
+  std::vector<bool> keeps_;    // by call: it still keeps something
+  std::vector<bool> dropped_;  // by call: it kept something until its graph was dropped
 };
 
 const Region* innermost_region() {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 
 #include <remat/inspect/thread_clock.h>
 #include <remat/inspect/trace_sinks.h>
@@ -19,20 +20,11 @@ class ReplayClock::Sink final : public TraceSink {
   void tape_replay(const Region& /*region*/, const Region& /*whole*/, bool begins) override {
     const int64_t now = thread_ns();
     const std::lock_guard<std::mutex> lock(mutex_);
-    RunningReplays& running = by_thread_[std::this_thread::get_id()];
-    if (begins && running.count++ == 0) running.begin_ns = now;
+    auto& [count, begin_ns] = by_thread_[std::this_thread::get_id()];
+    if (begins && count++ == 0) begin_ns = now;
     // A replay that began before the clock did is not counted.
-    if (!begins && running.count > 0 && --running.count == 0) ns_ += now - running.begin_ns;
+    if (!begins && count > 0 && --count == 0) ns_ += now - begin_ns;
   }
-
-  void before_op(const TraceScope& /*scope*/, const OpCall& /*call*/) override {}
-  void after_op(const TraceScope& /*scope*/, const OpCall& /*call*/) override {}
-  void named_call(const TraceScope& /*before*/, const TraceScope& /*after*/,
-                  const NamedCall& /*call*/, std::string_view /*what*/) override {}
-  void call_ended(const TraceScope& /*scope*/, bool /*threw*/) override {}
-  void before_save(const TraceScope& /*scope*/, const at::Tensor& /*tensor*/) override {}
-  void after_save(const TraceScope& /*scope*/, bool /*threw*/) override {}
-  void replay_stops(const TraceScope& /*scope*/) override {}
 
   double cpu_seconds() const {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -40,14 +32,9 @@ class ReplayClock::Sink final : public TraceSink {
   }
 
  private:
-  /// Number of replays running on a thread, and when the outermost one began.
-  struct RunningReplays {
-    int count = 0;
-    int64_t begin_ns = 0;
-  };
-
   mutable std::mutex mutex_;
-  std::unordered_map<std::thread::id, RunningReplays> by_thread_;
+  // The number of replays running on a thread, and when the outermost one began.
+  std::unordered_map<std::thread::id, std::pair<int, int64_t>> by_thread_;
   int64_t ns_ = 0;
 };
 

@@ -18,18 +18,14 @@
 #include <remat/tape/region.h>
 #include <remat/tape/tensor_meta.h>
 
-#include "name_ranges.h"
 #include "region_saves_of.h"
 #include "report_text.h"
 
 namespace remat {
 namespace {
 
-/// Regions that hold equal contents under different names.
-struct Group {
-  const RegionSaves* first;
-  std::vector<std::string> names;
-};
+/// Regions that hold equal contents under different names: the first, and the names of all.
+using Group = std::pair<const RegionSaves*, std::vector<std::string>>;
 
 std::vector<Group> group(const std::vector<RegionSaves>& regions) {
   std::vector<Group> groups;
@@ -39,7 +35,7 @@ std::vector<Group> group(const std::vector<RegionSaves>& regions) {
     nameless.region.clear();
     const auto [entry, is_new] = known.emplace(nameless.str(), groups.size());
     if (is_new) groups.push_back({&region, {}});
-    groups[entry->second].names.push_back(region.region);
+    groups[entry->second].second.push_back(region.region);
   }
   return groups;
 }
@@ -47,13 +43,12 @@ std::vector<Group> group(const std::vector<RegionSaves>& regions) {
 std::string groups_str(const std::vector<Group>& groups) {
   std::vector<std::vector<std::string>> rows;
   size_t rebuilt = 0;
-  for (const Group& group : groups) {
-    const size_t count = group.names.size();
-    rebuilt += count * group.first->rebuilt;
-    rows.push_back({bytes_str(group.first->bytes), count > 1 ? c10::str("x", count) : "",
-                    name_ranges(group.names),
-                    c10::str("(", count_str(group.first->storage_count(), "storage"),
-                             count > 1 ? " each)" : ")")});
+  for (const auto& [first, names] : groups) {
+    const size_t count = names.size();
+    rebuilt += count * first->rebuilt;
+    rows.push_back(
+        {bytes_str(first->bytes), count > 1 ? c10::str("x", count) : "", name_ranges(names),
+         c10::str("(", count_str(first->storage_count(), "storage"), count > 1 ? " each)" : ")")});
   }
   std::string text = "\n\nregions:" + columns(rows, 2);
   if (rebuilt > 0)
@@ -63,10 +58,9 @@ std::string groups_str(const std::vector<Group>& groups) {
 
 std::string details_str(const std::vector<Group>& groups, const Annotate& annotate) {
   std::string text = "\n\nregion detail:";
-  for (const Group& group : groups) {
-    if (group.names.size() > 1)
-      text += c10::str("\n[x", group.names.size(), ": ", name_ranges(group.names), "]");
-    text += c10::str("\n", group.first->str(annotate));
+  for (const auto& [first, names] : groups) {
+    if (names.size() > 1) text += c10::str("\n[x", names.size(), ": ", name_ranges(names), "]");
+    text += c10::str("\n", first->str(annotate));
   }
   return text;
 }
@@ -107,10 +101,10 @@ class GraphWalk {
     std::map<std::string, NodeSaves> by_types;
     for (const auto& [address, found] : storages_) {
       std::string types;
-      for (const std::string& type : found.types) types += (types.empty() ? "" : ", ") + type;
+      for (const std::string& type : found.second) types += (types.empty() ? "" : ", ") + type;
       NodeSaves& entry = by_types[types];
       entry.nodes = types;
-      entry.bytes += found.bytes;
+      entry.bytes += found.first;
       ++entry.storages;
     }
     std::vector<NodeSaves> all;
@@ -122,11 +116,6 @@ class GraphWalk {
   }
 
  private:
-  struct Found {
-    size_t bytes = 0;
-    std::set<std::string> types;
-  };
-
   void push(const GraphNode& node) {
     if (seen_.insert(node.get()).second) waiting_.push_back(node);
   }
@@ -142,16 +131,17 @@ class GraphWalk {
     }
     const void* const address = held.address();
     if (!address || billed_.count(address) > 0) return;
-    Found& found = storages_[address];
-    found.bytes = held.size_bytes();
-    found.types.insert(node.name());
+    auto& [bytes, types] = storages_[address];
+    bytes = held.size_bytes();
+    types.insert(node.name());
   }
 
   const VisitSaved& visit_saved_;
   const std::unordered_set<const void*>& billed_;
   std::unordered_set<const torch::autograd::Node*> seen_;
   std::vector<GraphNode> waiting_;
-  std::map<const void*, Found> storages_;
+  // By address: bytes, and the types of the nodes that save the storage.
+  std::map<const void*, std::pair<size_t, std::set<std::string>>> storages_;
 };
 
 }  // namespace

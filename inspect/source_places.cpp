@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <iterator>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <string_view>
 #include <unordered_map>
@@ -35,9 +36,8 @@ constexpr std::string_view kHeaders[] = {"/include/ATen/", "/include/c10/", "/in
 
 bool is_library_of_program(const std::string& library) {
   const std::string_view name = std::string_view(library).substr(library.rfind('/') + 1);
-  return std::none_of(std::begin(kLibraries), std::end(kLibraries), [&](std::string_view known) {
-    return name.substr(0, known.size()) == known;
-  });
+  return std::none_of(std::begin(kLibraries), std::end(kLibraries),
+                      [&](std::string_view known) { return name.starts_with(known); });
 }
 
 bool is_file_of_program(std::string_view file) {
@@ -46,21 +46,19 @@ bool is_file_of_program(std::string_view file) {
   });
 }
 
-/// The result of looking up an address in the process's debug information.
-struct CodeLine {
-  bool is_known = false;
-  std::string of_program;  ///< "model.cpp:12 forward()"; empty if all frames there are in headers.
-};
+/// The line of an address by the process's debug information, such as "model.cpp:12 forward()".
+/// Empty if all frames there are in headers; nullopt if the address is unknown.
+using CodeLine = std::optional<std::string>;
 
 #ifdef REMAT_HAS_BACKTRACE
 
 int add_frame(void* to, uintptr_t /*address*/, const char* file, int line, const char* function) {
   if (!file) return 0;
   auto& found = *static_cast<CodeLine*>(to);
-  found.is_known = true;
+  if (!found) found.emplace();
   if (!is_file_of_program(file)) return 0;  // continue with the caller that this is inlined into
-  found.of_program = std::string(file) + ":" + std::to_string(line);
-  if (function) found.of_program += " " + c10::demangle(function);
+  found = std::string(file) + ":" + std::to_string(line);
+  if (function) *found += " " + c10::demangle(function);
   return 1;
 }
 
@@ -72,9 +70,9 @@ constexpr std::string_view kFunctions[] = {"_ZN2at",    "_ZNK2at",    "_ZN3c10",
 void look_at_symbol(void* to, uintptr_t /*address*/, const char* symbol, uintptr_t /*value*/,
                     uintptr_t /*size*/) {
   const std::string_view name = symbol ? symbol : "";
-  static_cast<CodeLine*>(to)->is_known =
-      std::any_of(std::begin(kFunctions), std::end(kFunctions),
-                  [&](std::string_view known) { return name.substr(0, known.size()) == known; });
+  if (std::any_of(std::begin(kFunctions), std::end(kFunctions),
+                  [&](std::string_view known) { return name.starts_with(known); }))
+    static_cast<CodeLine*>(to)->emplace();
 }
 
 /// Swallows errors: an address without debug information is simply unknown.
@@ -85,7 +83,7 @@ CodeLine code_line(uintptr_t address) {
       backtrace_create_state(nullptr, /*threaded=*/1, &ignore, nullptr);
   CodeLine found;
   backtrace_pcinfo(state, address, &add_frame, &ignore, &found);
-  if (!found.is_known) backtrace_syminfo(state, address, &look_at_symbol, &ignore, &found);
+  if (!found) backtrace_syminfo(state, address, &look_at_symbol, &ignore, &found);
   return found;
 }
 
@@ -124,7 +122,7 @@ class CppPlaces final : public SourcePlaces {
     if (!library || !is_library_of_program(library->first)) return "";
     // A return address belongs to the instruction after the call.
     const CodeLine line = code_line(reinterpret_cast<uintptr_t>(address) - 1);
-    if (line.is_known) return line.of_program;
+    if (line) return *line;
     std::ostringstream text;  // input for addr2line -e
     text << library->first << "+0x" << std::hex << library->second - 1;
     return text.str();

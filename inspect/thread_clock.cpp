@@ -8,27 +8,21 @@ namespace remat {
 namespace {
 
 /// Limit on wall time added since the last exact reading, in case the thread was interrupted.
-constexpr int64_t kMostWallNs = 15'000;
-
-struct Answers {
-  int64_t exact_ns = 0;            // last result of thread_ns()
-  int64_t wall_ns = -kMostWallNs;  // wall time of that reading
-  int64_t newest_ns = 0;
-};
+constexpr int64_t kMaxWallNs = 15'000;
 
 }  // namespace
 
 int64_t frequent_thread_ns() {
-  static thread_local Answers answers;
+  static thread_local int64_t exact_ns = 0;            // last result of thread_ns()
+  static thread_local int64_t exact_at = -kMaxWallNs;  // wall time of that reading
+  static thread_local int64_t newest_ns = 0;
   const int64_t now_ns = wall_ns();
-  int64_t since_ns = now_ns - answers.wall_ns;
-  if (since_ns >= kMostWallNs) {
-    answers.exact_ns = thread_ns();
-    answers.wall_ns = now_ns;
-    since_ns = 0;
+  if (now_ns - exact_at >= kMaxWallNs) {
+    exact_ns = thread_ns();
+    exact_at = now_ns;
   }
-  answers.newest_ns = std::max(answers.newest_ns, answers.exact_ns + since_ns);
-  return answers.newest_ns;
+  newest_ns = std::max(newest_ns, exact_ns + now_ns - exact_at);
+  return newest_ns;
 }
 
 }  // namespace remat

@@ -19,40 +19,19 @@
 namespace remat {
 namespace {
 
-/// Size at which a thread's buffer is written out.
-constexpr size_t kBufferBytes = size_t{64} << 10U;
-
-/// The engine's name for the range around a node. The node has an event of its own.
-constexpr std::string_view kFrame = "autograd::engine::evaluate_function: ";
-
-/// A name such as "aten::mul.Tensor".
-std::string full_name(const char* name, const char* overload) {
-  std::string text(name);
-  if (overload && *overload) text.append(".").append(overload);
-  return text;
-}
-
 std::string thread_name() {
   char name[16] = {};
   pthread_getname_np(pthread_self(), name, sizeof name);
   return name;
 }
 
-uint64_t number_of(const void* address) {
-  return reinterpret_cast<uint64_t>(address);
-}
-
 }  // namespace
 
-ThreadRecorder::ThreadRecorder(std::shared_ptr<RecordingWriter> writer, uint32_t number,
-                               const RecordingClock& clock, bool source_lines)
-    : writer_(std::move(writer)),
-      number_(number),
-      clock_(clock),
-      arguments_(*writer_),
-      frame_(writer_->string(kFrame)),
-      lines_(*writer_, source_lines) {
-  add(ThreadEvent{now(), at::RecordFunction::currentThreadId(), writer_->string(thread_name())});
+ThreadRecorder::ThreadRecorder(const std::shared_ptr<RecordingWriter>& writer, uint32_t number,
+                               TimeNs begin_ns, bool source_lines)
+    : events_(writer, number, begin_ns), ids_(writer), lines_(*writer, source_lines) {
+  events_.add(
+      ThreadEvent{events_.now(), at::RecordFunction::currentThreadId(), ids_.text(thread_name())});
 }
 
 // Note [Ops inside of what looks at an op]: reading the device of a tensor of a Python class, and
@@ -61,26 +40,26 @@ ThreadRecorder::ThreadRecorder(std::shared_ptr<RecordingWriter> writer, uint32_t
 // read.
 void ThreadRecorder::begin_op(const at::RecordFunction& function) {
   const RunningOp* const caller = caller_here();
-  if (running_ops_ == ops_.size()) ops_.emplace_back();
-  RunningOp& running = ops_[running_ops_++];
+  if (ops_.count == ops_.all.size()) ops_.all.emplace_back();
+  RunningOp& running = ops_.all[ops_.count++];
   running.clear();
   OpEvent& op = running.event;
-  op.name = name_of(function);
+  op.name = ids_.op(function);
   op.sequence = static_cast<uint64_t>(function.seqNr());
-  op.depth = depth_;
-  running.is_frame = op.name == frame_;
-  running.replays = replays_.size();
-  if (running.is_frame) {
-    if (frames_++ == 0) lines_.begin_backward();
+  op.depth = ops_.depth;
+  running.is_engine_range = op.name == ids_.engine_range();
+  running.replays = replays_.all.size();
+  if (running.is_engine_range) {
+    if (ops_.engine_ranges++ == 0) lines_.begin_backward();
   } else {
-    ++depth_;
-    op.number = ++op_number_;
+    ++ops_.depth;
+    op.number = ++ops_.number;
     begin_in(op, caller);
-    for (const c10::IValue& argument : function.inputs()) arguments_.add(argument, op);
+    for (const c10::IValue& argument : function.inputs()) ids_.add_argument(argument, op);
     op.line = caller ? caller->event.line : lines_.here(is_called_by_engine());
   }
   running.exceptions = std::uncaught_exceptions();
-  op.begin_ns = now();
+  op.begin_ns = events_.now();
 }
 
 void ThreadRecorder::RunningOp::clear() {
@@ -98,9 +77,10 @@ void ThreadRecorder::RunningOp::clear() {
 
 /// The op that called what runs now; null if the program, the engine or a replay called it.
 ThreadRecorder::RunningOp* ThreadRecorder::caller_here() {
-  if (running_ops_ == 0) return nullptr;
-  RunningOp& innermost = ops_[running_ops_ - 1];
-  return innermost.is_frame || innermost.replays != replays_.size() ? nullptr : &innermost;
+  RunningOp* const innermost = ops_.innermost();
+  const bool is_caller =
+      innermost && !innermost->is_engine_range && innermost->replays == replays_.all.size();
+  return is_caller ? innermost : nullptr;
 }
 
 /// Fills in the op's region and phase as far as they are known before a region sees the op.
@@ -113,14 +93,14 @@ void ThreadRecorder::begin_in(OpEvent& op, const RunningOp* caller) {
     op.record = outer.record;
     op.first_slot = op.end_slot = outer.first_slot;
   }
-  if (!replays_.empty()) {
-    const ReplayEvent& replay = replays_.back().event;
+  if (!replays_.all.empty()) {
+    const ReplayEvent& replay = replays_.all.back().first;
     op.phase = OpPhase::kReplay;
     if (op.region == 0) op.region = replay.region;
     if (!replay.from_function) {
       op.region = replay.region;
-      op.record = record_;
-      op.is_seen = std::exchange(record_is_new_, false);
+      op.record = replays_.record;
+      op.is_seen = std::exchange(replays_.record_is_new, false);
     }
   } else if (is_called_by_engine()) {
     op.phase = OpPhase::kBackward;
@@ -129,31 +109,31 @@ void ThreadRecorder::begin_in(OpEvent& op, const RunningOp* caller) {
 
 /// True for what runs in a backward pass or from a tape.
 bool ThreadRecorder::is_called_by_engine() const {
-  if (!replays_.empty()) return !replays_.back().event.from_function;
-  return frames_ > 0 || !nodes_.empty();
+  if (!replays_.all.empty()) return !replays_.all.back().first.from_function;
+  return ops_.engine_ranges > 0 || !nodes_.empty();
 }
 
 void ThreadRecorder::end_op(const at::RecordFunction& function) {
-  if (running_ops_ == 0) return;  // it began before the recording
-  RunningOp& running = ops_[running_ops_ - 1];
-  if (running.is_frame) {
-    --running_ops_;
-    if (--frames_ == 0) lines_.end_backward();
+  if (ops_.count == 0) return;  // it began before the recording
+  RunningOp& running = *ops_.innermost();
+  if (running.is_engine_range) {
+    --ops_.count;
+    if (--ops_.engine_ranges == 0) lines_.end_backward();
     return;
   }
   OpEvent& op = running.event;
-  op.end_ns = now();
+  op.end_ns = events_.now();
   op.threw = std::uncaught_exceptions() > running.exceptions && !running.is_stopped;
   try {
-    for (const c10::IValue& result : function.outputs()) arguments_.add_tensors(result, op.results);
+    for (const c10::IValue& result : function.outputs()) ids_.add_result(result, op);
   } catch (const std::exception&) {
     op.results.clear();  // a class whose device cannot be read: the op is over all the same
   }
-  --running_ops_;
-  --depth_;
+  --ops_.count;
+  --ops_.depth;
   // A replay refused this op before any region reported that it sees it.
   if (op.threw && op.phase == OpPhase::kReplay && !running.inner_threw) op.is_seen = true;
-  if (op.threw && running_ops_ > 0) ops_[running_ops_ - 1].inner_threw = true;
+  if (op.threw && ops_.count > 0) ops_.innermost()->inner_threw = true;
   // A composite op belongs to the region of the ops that it calls.
   RunningOp* const caller = caller_here();
   if (caller && caller->event.region == 0) {
@@ -162,34 +142,35 @@ void ThreadRecorder::end_op(const at::RecordFunction& function) {
     outer.phase = op.phase;
     outer.first_slot = outer.end_slot = op.first_slot;
   }
-  add(op);
+  events_.add(op);
 }
 
 void ThreadRecorder::begin_node(const at::RecordFunction& node) {
-  nodes_.push_back({now(), 0, writer_->string(node.name()), static_cast<uint64_t>(node.seqNr()),
+  nodes_.push_back({events_.now(), 0, ids_.text(node.name()), static_cast<uint64_t>(node.seqNr()),
                     node.forwardThreadId()});
 }
 
 void ThreadRecorder::end_node() {
   if (nodes_.empty()) return;
-  nodes_.back().end_ns = now();
-  add(nodes_.back());
+  nodes_.back().end_ns = events_.now();
+  events_.add(nodes_.back());
   nodes_.pop_back();
 }
 
 void ThreadRecorder::before_op(const TraceScope& scope) {
-  if (running_ops_ == 0 || !scope.region) return;
-  tell_of(scope);
-  OpEvent& op = ops_[running_ops_ - 1].event;
+  if (ops_.count == 0 || !scope.region) return;
+  write_region(scope);
+  OpEvent& op = ops_.innermost()->event;
   op.region = scope.region->id();
-  const bool in_replay = scope.is_replay || !replays_.empty();
+  const bool in_replay = scope.is_replay || !replays_.all.empty();
   op.phase = in_replay ? OpPhase::kReplay : OpPhase::kForward;
   op.is_seen = true;
-  op.call = name_of_call(scope.saved_call);
+  op.call = scope.saved_call ? ids_.call(scope.saved_call->name) : 0;
   op.first_slot = op.end_slot = static_cast<uint32_t>(scope.slot);
   op.kept = static_cast<uint32_t>(scope.kept);
-  op.record = tape_ && !scope.is_replay ? static_cast<uint32_t>(tape_->records().size())
-                                        : OpEvent::kNoRecord;
+  op.record = region_.tape && !scope.is_replay
+                  ? static_cast<uint32_t>(region_.tape->records().size())
+                  : OpEvent::kNoRecord;
   if (scope.parent) note_outer_records(op);
 }
 
@@ -207,170 +188,118 @@ void ThreadRecorder::note_outer_records(OpEvent& op) {
 }
 
 void ThreadRecorder::after_op(const TraceScope& scope) {
-  if (running_ops_ == 0 || !scope.region) return;
-  OpEvent& op = ops_[running_ops_ - 1].event;
+  if (ops_.count == 0 || !scope.region) return;
+  OpEvent& op = ops_.innermost()->event;
   if (op.region != scope.region->id()) return;  // an outer region, which sees the op as well
   op.end_slot = static_cast<uint32_t>(scope.slot);
   op.kept = static_cast<uint32_t>(scope.kept) - op.kept;
 }
 
 void ThreadRecorder::before_save(const TraceScope& scope, const at::Tensor& tensor) {
-  if (scope.region) tell_of(scope);
-  saves_.push_back({scope.slot, scope.kept, arguments_.of(tensor)});
+  if (scope.region) write_region(scope);
+  saves_.emplace_back(scope, ids_.tensor(tensor));
 }
 
 void ThreadRecorder::after_save(const TraceScope& scope, bool threw) {
   if (saves_.empty()) return;
-  const PendingSave save = saves_.back();
+  const auto [before, tensor] = saves_.back();
   saves_.pop_back();
-  const bool is_kept = scope.kept > save.kept;
-  if (threw || !scope.region || (scope.slot == save.slot && !is_kept)) return;
-  add(SaveEvent{now(), scope.region->id(), static_cast<uint32_t>(save.slot), save.tensor,
-                scope.is_replay, is_kept});
+  const bool is_kept = scope.kept > before.kept;
+  if (threw || !scope.region || (scope.slot == before.slot && !is_kept)) return;
+  events_.add(SaveEvent{events_.now(), scope.region->id(), static_cast<uint32_t>(before.slot),
+                        tensor, scope.is_replay, is_kept});
 }
 
 void ThreadRecorder::load(const Region& region, size_t slot) {
-  add(LoadEvent{now(), region.id(), static_cast<uint32_t>(slot)});
+  events_.add(LoadEvent{events_.now(), region.id(), static_cast<uint32_t>(slot)});
 }
 
 void ThreadRecorder::tape_replay(const Region& region, const Region& whole, bool begins) {
   // No op of the forward has introduced the region of a group of segments.
   if (begins && whole.id() != region.id()) {
-    told_region_ = 0;
-    add(RegionEvent{now(), region.id(), whole.id(), 0, 0, writer_->string(region.label())});
+    region_.id = 0;
+    events_.add(
+        RegionEvent{events_.now(), region.id(), whole.id(), 0, 0, ids_.text(region.label())});
   }
   replay(region, begins, false);
 }
 
 bool ThreadRecorder::replay(const Region& region, bool begins, bool from_function) {
   if (begins) {
-    replays_.push_back({{now(), 0, region.id(), from_function, false}, std::uncaught_exceptions()});
-    record_ = OpEvent::kNoRecord;
-  } else if (!replays_.empty()) {
-    ReplayEvent& replay = replays_.back().event;
-    replay.end_ns = now();
-    replay.threw = std::uncaught_exceptions() > replays_.back().exceptions;
-    add(replay);
-    const bool threw = replay.threw;
-    replays_.pop_back();
-    return threw;
+    replays_.all.emplace_back(ReplayEvent{events_.now(), 0, region.id(), from_function, false},
+                              std::uncaught_exceptions());
+    replays_.record = OpEvent::kNoRecord;
+    return false;
   }
-  return false;
+  if (replays_.all.empty()) return false;
+  auto [replay, exceptions] = replays_.all.back();
+  replays_.all.pop_back();
+  replay.end_ns = events_.now();
+  replay.threw = std::uncaught_exceptions() > exceptions;
+  events_.add(replay);
+  return replay.threw;
 }
 
 /// The running ops end by the replay's stop exception, which is no error.
 void ThreadRecorder::replay_stops() {
-  if (!saves_.empty() && running_ops_ > 0) {
+  if (!saves_.empty() && ops_.count > 0) {
     // An op that saves its own result never gets to return it.
-    OpEvent& op = ops_[running_ops_ - 1].event;
-    const RecordedTensor& saved = saves_.back().tensor;
+    OpEvent& op = ops_.innermost()->event;
+    const RecordedTensor& saved = saves_.back().second;
     if (!op.was_given(saved.address)) op.results.push_back(saved);
   }
-  for (size_t i = running_ops_; i > 0 && ops_[i - 1].event.phase == OpPhase::kReplay; --i)
-    ops_[i - 1].is_stopped = true;
+  for (size_t i = ops_.count; i > 0 && ops_.all[i - 1].event.phase == OpPhase::kReplay; --i)
+    ops_.all[i - 1].is_stopped = true;
 }
 
 void ThreadRecorder::run_record(size_t record, bool begins) {
-  record_ = begins ? static_cast<uint32_t>(record) : OpEvent::kNoRecord;
-  record_is_new_ = begins;
+  replays_.record = begins ? static_cast<uint32_t>(record) : OpEvent::kNoRecord;
+  replays_.record_is_new = begins;
 }
 
 void ThreadRecorder::call(const TraceScope& scope, const NamedCall& call, CallStep step) {
-  if (scope.region) tell_of(scope);
+  if (scope.region) write_region(scope);
   if (step == CallStep::kBegins) calls_.push_back(call.name);
-  add(CallEvent{now(), scope.region ? scope.region->id() : 0, writer_->string(call.name),
-                writer_->string(policy_name(call.policy)), step, scope.is_replay});
+  events_.add(CallEvent{events_.now(), scope.region ? scope.region->id() : 0, ids_.text(call.name),
+                        ids_.text(policy_name(call.policy)), step, scope.is_replay});
 }
 
 void ThreadRecorder::end_call(const TraceScope& scope, bool threw) {
   if (calls_.empty()) return;  // it began before the recording
-  add(CallEvent{now(), scope.region ? scope.region->id() : 0, writer_->string(calls_.back()), 0,
-                threw ? CallStep::kThrows : CallStep::kEnds, scope.is_replay});
+  events_.add(CallEvent{events_.now(), scope.region ? scope.region->id() : 0,
+                        ids_.text(calls_.back()), 0, threw ? CallStep::kThrows : CallStep::kEnds,
+                        scope.is_replay});
   calls_.pop_back();
 }
 
 void ThreadRecorder::memory(const void* address, int64_t bytes, c10::Device device) {
   // Within an op only the order matters, so no clock is read.
-  const bool in_op = running_ops_ > 0;
-  const TimeNs time_ns = in_op ? now_ns_ : now();
-  const uint64_t op = in_op ? ops_[running_ops_ - 1].event.number : 0;
-  add(MemoryEvent{time_ns, number_of(address), bytes, device_name(device), op});
+  const RunningOp* const op = ops_.innermost();
+  const TimeNs time_ns = op ? events_.last_ns() : events_.now();
+  events_.add(MemoryEvent{time_ns, reinterpret_cast<uint64_t>(address), bytes, ids_.device(device),
+                          op ? op->event.number : 0});
 }
 
 void ThreadRecorder::mark(std::string_view name) {
-  add(MarkEvent{now(), writer_->string(name)});
+  events_.add(MarkEvent{events_.now(), ids_.text(name)});
 }
 
 void ThreadRecorder::plan(std::string_view label, const PlannedBytes& planned,
                           const std::function<std::string()>& json) {
   if (!plans_.emplace(label, planned).second) return;
-  add(PlanEvent{now(), writer_->string(label), planned.budget, planned.predicted_peak,
-                planned.plain_peak, writer_->string(json())});
-}
-
-void ThreadRecorder::flush() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (is_closed_) return;
-  write_buffer();
-}
-
-void ThreadRecorder::close() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (std::exchange(is_closed_, true)) return;
-  write_buffer();
-}
-
-void ThreadRecorder::write_buffer() {
-  writer_->write_block(number_, buffer_.bytes());
-  buffer_.clear();
-}
-
-/// Names of schemas have stable addresses and are cached; names that the program gave to ranges are
-/// not.
-StringId ThreadRecorder::name_of(const at::RecordFunction& op) {
-  const auto known = schema_names_.find(op.name());
-  if (known != schema_names_.end()) return known->second;
-  if (std::string_view(op.name()).substr(0, kFrame.size()) == kFrame) return frame_;
-  const StringId id = writer_->string(full_name(op.name(), op.overload_name()));
-  if (op.operator_name()) schema_names_.emplace(op.name(), id);
-  return id;
-}
-
-StringId ThreadRecorder::name_of_call(const NamedCall* call) {
-  if (!call) return 0;
-  if (call->name != saved_call_) {
-    saved_call_ = call->name;
-    saved_call_id_ = writer_->string(saved_call_);
-  }
-  return saved_call_id_;
-}
-
-StringId ThreadRecorder::device_name(c10::Device device) {
-  const int32_t number = static_cast<int32_t>(device.type()) * 256 + device.index();
-  if (number != device_) {
-    device_ = number;
-    device_name_ = writer_->string(device.str());
-  }
-  return device_name_;
+  events_.add(PlanEvent{events_.now(), ids_.text(label), planned.budget, planned.predicted_peak,
+                        planned.plain_peak, ids_.text(json())});
 }
 
 /// Writes a region event unless this region was the last one written.
-void ThreadRecorder::tell_of(const TraceScope& scope) {
-  if (scope.region->id() == told_region_) return;
-  told_region_ = scope.region->id();
+void ThreadRecorder::write_region(const TraceScope& scope) {
+  if (scope.region->id() == region_.id) return;
+  region_.id = scope.region->id();
   const auto replayer = scope.whole->replayer();
-  tape_ = replayer ? replayer->tape() : nullptr;
-  add(RegionEvent{now(), told_region_, scope.whole->id(), scope.parent ? scope.parent->id() : 0,
-                  static_cast<uint32_t>(scope.depth), writer_->string(scope.region->label())});
-}
-
-template <class Event>
-void ThreadRecorder::add(const Event& event) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (is_closed_) return;
-  buffer_.add(event);
-  if (buffer_.bytes().size() < kBufferBytes) return;
-  write_buffer();
+  region_.tape = replayer ? replayer->tape() : nullptr;
+  events_.add(RegionEvent{events_.now(), region_.id, scope.whole->id(),
+                          scope.parent ? scope.parent->id() : 0, static_cast<uint32_t>(scope.depth),
+                          ids_.text(scope.region->label())});
 }
 
 }  // namespace remat

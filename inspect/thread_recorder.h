@@ -12,24 +12,21 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include <remat/inspect/recorder.h>
-#include <remat/recording/byte_writer.h>
 #include <remat/recording/events.h>
 #include <remat/recording/recording_writer.h>
 #include <remat/tape/named_call.h>
 #include <remat/tape/trace_sink.h>
 
-#include "recorded_arguments.h"
+#include "recorded_ids.h"
 #include "recorded_lines.h"
-#include "recording_clock.h"
+#include "thread_events.h"
 
 namespace remat {
 
@@ -38,8 +35,9 @@ namespace remat {
 /// time.
 class ThreadRecorder {
  public:
-  ThreadRecorder(std::shared_ptr<RecordingWriter> writer, uint32_t number,
-                 const RecordingClock& clock, bool source_lines);
+  /// `begin_ns`: wall_ns() when the recording began.
+  ThreadRecorder(const std::shared_ptr<RecordingWriter>& writer, uint32_t number, TimeNs begin_ns,
+                 bool source_lines);
 
   void begin_op(const at::RecordFunction& function);
   void end_op(const at::RecordFunction& function);
@@ -68,81 +66,66 @@ class ThreadRecorder {
             const std::function<std::string()>& json);
 
   /// Writes the buffered events. Thread-safe.
-  void flush();
+  void flush() { events_.write(); }
 
   /// Writes the buffered events and drops all later ones. Thread-safe.
-  void close();
+  void close() { events_.close(); }
 
  private:
   struct RunningOp {
     OpEvent event;
-    int exceptions = 0;     // in flight when the op began
-    bool is_frame = false;  // the engine's range around a node, which is not written
-    size_t replays = 0;     // running when the op began
+    int exceptions = 0;            // in flight when the op began
+    bool is_engine_range = false;  // the engine's range around a node, which is not written
+    size_t replays = 0;            // running when the op began
     bool inner_threw = false;
     bool is_stopped = false;  // stopped by a replay that has filled its last slot
 
     /// Resets for the next op; the vectors keep their memory.
     void clear();
   };
-  struct RunningReplay {
-    ReplayEvent event;
-    int exceptions = 0;
+  /// The ops on the thread.
+  struct RunningOps {
+    // The first `count` entries are running, the innermost last; the others keep their vectors for
+    // later ops.
+    std::deque<RunningOp> all;
+    size_t count = 0;
+    uint64_t number = 0;         // of the op that began last
+    uint32_t depth = 0;          // of the next op
+    uint32_t engine_ranges = 0;  // that are running
+
+    RunningOp* innermost() { return count == 0 ? nullptr : &all[count - 1]; }
   };
-  /// A tensor that autograd is about to save.
-  struct PendingSave {
-    size_t slot = 0;
-    size_t kept = 0;
-    RecordedTensor tensor;
+  /// The replays on the thread, each with the exceptions in flight when it began; the innermost
+  /// last.
+  struct RunningReplays {
+    std::vector<std::pair<ReplayEvent, int>> all;
+    uint32_t record = OpEvent::kNoRecord;  // the innermost replay's current record
+    bool record_is_new = false;            // no op of the record has begun
+  };
+  /// The region last written to the recording.
+  struct WrittenRegion {
+    uint64_t id = 0;
+    const Tape* tape = nullptr;  // kept by the forward of the region; may be null
   };
 
-  TimeNs now() { return now_ns_ = clock_.now(); }
-  StringId name_of(const at::RecordFunction& op);
-  StringId device_name(c10::Device device);
   RunningOp* caller_here();
   void begin_in(OpEvent& op, const RunningOp* caller);
   void note_outer_records(OpEvent& op);
   bool replay(const Region& region, bool begins, bool from_function);
   bool is_called_by_engine() const;
-  StringId name_of_call(const NamedCall* call);
-  void tell_of(const TraceScope& scope);
-  template <class Event>
-  void add(const Event& event);
-  void write_buffer();  // requires mutex_
+  void write_region(const TraceScope& scope);
 
-  const std::shared_ptr<RecordingWriter> writer_;
-  const uint32_t number_;
-  const RecordingClock clock_;
-  TimeNs now_ns_ = 0;  // last reading of clock_
-  RecordedArguments arguments_;
-  const StringId frame_;  // the name of ranges that are no ops
+  ThreadEvents events_;
+  RecordedIds ids_;
   RecordedLines lines_;
-  std::unordered_map<const char*, StringId> schema_names_;
-  int32_t device_ = -1;  // last device, as a number
-  StringId device_name_ = 0;
-  std::string saved_call_;  // last name looked up
-  StringId saved_call_id_ = 0;
-
-  // The first running_ops_ entries are running, the innermost last; the others keep their vectors
-  // for later ops.
-  std::deque<RunningOp> ops_;
-  size_t running_ops_ = 0;
-  uint64_t op_number_ = 0;                // number of the op that began last
-  uint32_t frames_ = 0;                   // engine ranges that are running
-  uint32_t depth_ = 0;                    // depth of the next op
-  std::vector<NodeEvent> nodes_;          // running, the innermost last
-  std::vector<RunningReplay> replays_;    // running, the innermost last
-  uint32_t record_ = OpEvent::kNoRecord;  // the innermost replay's current record
-  bool record_is_new_ = false;            // no op of the record has begun
-  uint64_t told_region_ = 0;              // last region written to the recording
-  const Tape* tape_ = nullptr;      // the tape of told_region_, whose forward keeps it; may be null
-  std::vector<PendingSave> saves_;  // the innermost last
-  std::vector<std::string> calls_;  // running, the innermost last
+  RunningOps ops_;
+  std::vector<NodeEvent> nodes_;  // running, the innermost last
+  RunningReplays replays_;
+  WrittenRegion region_;
+  // Tensors that autograd is about to save, the innermost last.
+  std::vector<std::pair<TraceScope, RecordedTensor>> saves_;
+  std::vector<std::string> calls_;                        // running, the innermost last
   std::set<std::pair<std::string, PlannedBytes>> plans_;  // already written
-
-  std::mutex mutex_;
-  detail::ByteWriter buffer_;  // guarded by mutex_
-  bool is_closed_ = false;     // guarded by mutex_
 };
 
 }  // namespace remat

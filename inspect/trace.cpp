@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <remat/inspect/trace_sinks.h>
+#include <remat/recording/printable.h>
 #include <remat/tape/named_call.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/op_log.h>
@@ -71,22 +72,6 @@ std::string line_start(const TraceScope& scope) {
          (scope.region ? scope.region->label() : "outside of regions") + ": ";
 }
 
-/// Escapes the user's names: bytes that would end the line or move a terminal's cursor become \x0a.
-std::string printable(const std::string& text) {
-  static constexpr const char* kDigits = "0123456789abcdef";
-  std::string result;
-  result.reserve(text.size());
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= ' ' && byte != 0x7f) {
-      result += c;
-    } else {
-      result += {'\\', 'x', kDigits[byte >> 4U], kDigits[byte & 0xFU]};
-    }
-  }
-  return result;
-}
-
 }  // namespace
 
 class Trace::Writer final : public TraceSink {
@@ -94,7 +79,7 @@ class Trace::Writer final : public TraceSink {
   explicit Writer(std::ostream& out) : out_(out) {}
 
   void before_op(const TraceScope& scope, const OpCall& call) override {
-    op_ = Line{scope, line_start(scope) + describe(call) + keys_of(call)};
+    op_.emplace(scope, line_start(scope) + describe(call) + keys_of(call));
   }
 
   void after_op(const TraceScope& scope, const OpCall& /*call*/) override {
@@ -104,7 +89,7 @@ class Trace::Writer final : public TraceSink {
   void named_call(const TraceScope& before, const TraceScope& after, const NamedCall& call,
                   std::string_view what) override {
     op_.reset();  // an op that threw
-    if (what == "begins") calls_.push_back({after, call});
+    if (what == "begins") calls_.emplace_back(after, call);
     write(c10::str(line_start(after), call.str(), " ", what,
                    decision(before, after, call.is_saved())));
   }
@@ -112,15 +97,15 @@ class Trace::Writer final : public TraceSink {
   void call_ended(const TraceScope& scope, bool threw) override {
     op_.reset();
     if (calls_.empty()) return;  // it began before the trace
-    const Call call = std::move(calls_.back());
+    const auto [before, call] = std::move(calls_.back());
     calls_.pop_back();
     if (threw && scope.is_replay) return;  // most often by the replay's stop
-    write(c10::str(line_start(scope), call.call.str(), threw ? " throws" : " ends",
-                   decision(call.scope, scope, call.call.is_saved())));
+    write(c10::str(line_start(scope), call.str(), threw ? " throws" : " ends",
+                   decision(before, scope, call.is_saved())));
   }
 
   void before_save(const TraceScope& scope, const at::Tensor& tensor) override {
-    saves_.push_back({scope, TensorMeta(tensor).str()});
+    saves_.emplace_back(scope, TensorMeta(tensor).str());
   }
 
   void after_save(const TraceScope& scope, bool threw) override {
@@ -136,15 +121,6 @@ class Trace::Writer final : public TraceSink {
   }
 
  private:
-  struct Line {
-    TraceScope scope;
-    std::string text;
-  };
-  struct Call {
-    TraceScope scope;
-    NamedCall call;
-  };
-
   /// "; for call 'square' (SAVE)", where that is the call for which the last tensor was kept.
   static std::string kept_for(const Region& region) {
     const CallLog& calls = region.calls();
@@ -153,19 +129,19 @@ class Trace::Writer final : public TraceSink {
 
   // Tensors that an op saved are in the op's own line.
   void end_save(const TraceScope& scope) {
-    const Line& save = saves_.back();
-    if (save.scope.region != scope.region) return;
-    if (op_ && op_->scope.region == scope.region) return;
-    const std::string what = decision(save.scope, scope, scope.saved_call != nullptr);
+    const auto& [before, tensor] = saves_.back();
+    if (before.region != scope.region) return;
+    if (op_ && op_->first.region == scope.region) return;
+    const std::string what = decision(before, scope, scope.saved_call != nullptr);
     if (what.empty()) return;
-    write(c10::str(line_start(scope), "saved outside of ops: ", save.text,
-                   scope.kept > save.scope.kept ? kept_for(*scope.region) : "", what));
+    write(c10::str(line_start(scope), "saved outside of ops: ", tensor,
+                   scope.kept > before.kept ? kept_for(*scope.region) : "", what));
   }
 
   void end_op(const TraceScope& scope) {
     const NamedCall* const call = scope.saved_call;
-    write(op_->text + (call ? "; in " + call->str() : "") +
-          decision(op_->scope, scope, call != nullptr));
+    write(op_->second + (call ? "; in " + call->str() : "") +
+          decision(op_->first, scope, call != nullptr));
     op_.reset();
   }
 
@@ -174,16 +150,19 @@ class Trace::Writer final : public TraceSink {
     out_ << printable(text) << std::endl;
   }
 
+  using Line = std::pair<TraceScope, std::string>;
+
   std::mutex mutex_;
   std::ostream& out_;
   static thread_local std::optional<Line> op_;   // the running op
   static thread_local std::vector<Line> saves_;  // the innermost last; an outer region may save too
-  static thread_local std::vector<Call> calls_;  // running, the innermost last
+  static thread_local std::vector<std::pair<TraceScope, NamedCall>>
+      calls_;  // running, the innermost last
 };
 
 thread_local std::optional<Trace::Writer::Line> Trace::Writer::op_;
 thread_local std::vector<Trace::Writer::Line> Trace::Writer::saves_;
-thread_local std::vector<Trace::Writer::Call> Trace::Writer::calls_;
+thread_local std::vector<std::pair<TraceScope, NamedCall>> Trace::Writer::calls_;
 
 namespace {
 

@@ -21,8 +21,8 @@ using Sinks = std::vector<std::shared_ptr<TraceSink>>;
 struct Seen {
   uint64_t changes = 0;
   const Sinks* sinks = nullptr;
-  uint32_t telling = 0;  ///< Nested calls that are going through the list right now.
-  bool is_gone = false;  ///< True once the thread is ending and keeps no list.
+  uint32_t iterating = 0;  ///< Nested calls that are going through the list right now.
+  bool is_gone = false;    ///< True once the thread is ending and keeps no list.
 };
 
 constinit thread_local Seen seen;
@@ -88,7 +88,7 @@ void TraceSinks::set(Sinks sinks) {
   trace_sink = any ? this : nullptr;
 }
 
-void TraceSinks::look_again() const {
+void TraceSinks::refresh() const {
   seen.changes = changes_.load(std::memory_order_acquire);
   seen_owner.sinks = now();
   seen.sinks = seen_owner.sinks.get();
@@ -97,19 +97,19 @@ void TraceSinks::look_again() const {
 // Each thread remembers the last list that it saw, so that threads share neither a lock nor a
 // reference count on this frequent path. A thread keeps its list while it iterates, and takes a new
 // one only afterwards. An ending thread may still report events and then takes the lock.
-template <class Tell>
-void TraceSinks::for_each(Tell&& tell) const {
+template <class Fn>
+void TraceSinks::for_each(Fn&& fn) const {
   if (C10_UNLIKELY(seen.is_gone)) {
     const std::shared_ptr<const Sinks> sinks = now();
-    for (const auto& sink : *sinks) tell(*sink);
+    for (const auto& sink : *sinks) fn(*sink);
     return;
   }
   const bool is_new = seen.changes != changes_.load(std::memory_order_acquire);
-  if (C10_UNLIKELY(is_new && seen.telling == 0)) look_again();
+  if (C10_UNLIKELY(is_new && seen.iterating == 0)) refresh();
   if (!seen.sinks) return;
-  ++seen.telling;
-  const auto told = c10::make_scope_exit([] { --seen.telling; });
-  for (const auto& sink : *seen.sinks) tell(*sink);
+  ++seen.iterating;
+  const auto end = c10::make_scope_exit([] { --seen.iterating; });
+  for (const auto& sink : *seen.sinks) fn(*sink);
 }
 
 void TraceSinks::before_op(const TraceScope& scope, const OpCall& call) {

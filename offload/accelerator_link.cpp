@@ -100,12 +100,12 @@ void AcceleratorLink::hold_compute(const CopyEventPtr& event, c10::Device device
 
 CopyEventPtr AcceleratorLink::copy_out(const at::Storage& host, const at::Storage& device,
                                        const CopyEventPtr& after) {
-  return copy_on(streams_of(device.device()).out, host, device, after);
+  return copy_on(streams_of(device.device()).first, host, device, after);
 }
 
 CopyEventPtr AcceleratorLink::copy_in(const at::Storage& device, const at::Storage& host,
                                       const CopyEventPtr& after) {
-  return copy_on(streams_of(device.device()).in, device, host, after);
+  return copy_on(streams_of(device.device()).second, device, host, after);
 }
 
 const AcceleratorLink::Streams& AcceleratorLink::streams_of(c10::Device device) {

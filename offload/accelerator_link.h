@@ -7,6 +7,7 @@
 
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include <remat/offload/copy_link.h>
 
@@ -27,10 +28,7 @@ class AcceleratorLink final : public CopyLink {
                        const CopyEventPtr& after) override;
 
  private:
-  struct Streams {
-    c10::Stream out;
-    c10::Stream in;
-  };
+  using Streams = std::pair<c10::Stream, c10::Stream>;  // out of the device and into it
 
   const Streams& streams_of(c10::Device device);
 

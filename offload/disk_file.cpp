@@ -12,7 +12,7 @@
 #include <iterator>
 #include <utility>
 
-#include "pages.h"
+#include "storage_memory.h"
 
 namespace remat::detail {
 namespace {

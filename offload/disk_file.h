@@ -15,6 +15,8 @@
 
 #include "made_in_process.h"
 
+#include <remat/offload/disk_memory.h>
+#include <remat/offload/offload_memory.h>
 #include <remat/tape/export.h>
 
 namespace remat::detail {
@@ -74,5 +76,9 @@ class REMAT_API DiskFile {
   int64_t size_bytes_ = 0;
   std::map<int64_t, int64_t> free_;  // bytes by offset; no two adjacent
 };
+
+/// As disk_memory(), with these system calls.
+REMAT_API std::shared_ptr<OffloadMemory> disk_memory_by(const DiskMemoryOptions& options,
+                                                        std::shared_ptr<DiskCalls> calls);
 
 }  // namespace remat::detail

@@ -11,10 +11,10 @@
 #include <mutex>
 #include <utility>
 
-#include "disk_blocks.h"
+#include "disk_file.h"
 #include "host_pool.h"
 #include "made_in_process.h"
-#include "pages.h"
+#include "storage_memory.h"
 #include "worker.h"
 
 namespace remat {
@@ -38,23 +38,6 @@ uint64_t checksum(const void* data, size_t bytes) {
   std::memcpy(&word, begin + bytes - tail, tail);
   return (sum ^ word) * kPrime;
 }
-
-/// State shared by the blocks. Jobs of its threads refer to it, so it is destroyed after they have
-/// ended.
-struct Disk {
-  Disk(const DiskMemoryOptions& options, std::shared_ptr<DiskCalls> calls)
-      : file(options.directory, options.max_bytes, std::move(calls)),
-        checksums(options.checksums),
-        link(options.link ? options.link : copy_link()),
-        pool(std::make_shared<HostPool>(std::numeric_limits<int64_t>::max(), link)) {}
-
-  DiskFile file;
-  bool checksums;
-  std::shared_ptr<CopyLink> link;
-  std::shared_ptr<HostPool> pool;
-  Worker writer;
-  Worker reader;
-};
 
 /// A read from disk into host memory, followed by a copy to the device that is queued when the read
 /// is done.
@@ -121,18 +104,45 @@ class WriteEvent final : public CopyEvent {
   CopyEventPtr write_;
 };
 
-class DiskBlock final : public OffloadMemory::Block {
+/// Jobs of its threads refer to blocks, which keep it alive until the jobs have ended.
+class DiskMemory final : public OffloadMemory, public std::enable_shared_from_this<DiskMemory> {
  public:
-  DiskBlock(std::shared_ptr<Disk> disk, DiskFile::Piece piece)
+  DiskMemory(const DiskMemoryOptions& options, std::shared_ptr<DiskCalls> calls)
+      : file_(options.directory, options.max_bytes, std::move(calls)),
+        checksums_(options.checksums),
+        link_(options.link ? options.link : copy_link()),
+        pool_(std::make_shared<HostPool>(std::numeric_limits<int64_t>::max(), link_)) {}
+
+  std::string name() const override { return "disk"; }
+  std::unique_ptr<Block> take(int64_t bytes, c10::Device device) override;
+  int64_t system_bytes() const override { return file_.size_bytes(); }
+  int64_t max_bytes() const override { return file_.max_bytes(); }
+  int64_t block_bytes() const override { return kPageBytes; }
+  CopyLink& link() override { return *link_; }
+
+ private:
+  class DiskBlock;
+
+  DiskFile file_;
+  const bool checksums_;
+  const std::shared_ptr<CopyLink> link_;
+  const std::shared_ptr<HostPool> pool_;
+  Worker writer_;
+  Worker reader_;
+};
+
+class DiskMemory::DiskBlock final : public Block {
+ public:
+  DiskBlock(std::shared_ptr<DiskMemory> disk, DiskFile::Piece piece)
       : disk_(std::move(disk)), piece_(piece) {}
-  ~DiskBlock() override { disk_->file.give_back(piece_); }
+  ~DiskBlock() override { disk_->file_.give_back(piece_); }
 
   CopyEventPtr write(const at::Storage& device, const CopyEventPtr& after) override {
     const HostPiece host = take_host(device);
     bytes_ = device.nbytes();
-    const CopyEventPtr copy = disk_->link->copy_out(host->storage(), device, after);
+    const CopyEventPtr copy = disk_->link_->copy_out(host->storage(), device, after);
     return std::make_shared<WriteEvent>(
-        copy, disk_->writer.run([this, host] { write_from(host->storage().data()); }, copy));
+        copy, disk_->writer_.run([this, host] { write_from(host->storage().data()); }, copy));
   }
 
   CopyEventPtr read(const at::Storage& device, const CopyEventPtr& after) override {
@@ -144,56 +154,42 @@ class DiskBlock final : public OffloadMemory::Block {
       read_into(host->storage().mutable_data());
       const at::Storage storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(target));
       const std::lock_guard lock(copy->mutex);
-      copy->event = disk_->link->copy_in(storage, host->storage(), after);
+      copy->event = disk_->link_->copy_in(storage, host->storage(), after);
       copy->from = host;
     };
-    return std::make_shared<ReadEvent>(disk_->reader.run(work, nullptr), copy);
+    return std::make_shared<ReadEvent>(disk_->reader_.run(work, nullptr), copy);
   }
 
  private:
   HostPiece take_host(const at::Storage& device) const {
-    HostPiece host = disk_->pool->take(static_cast<int64_t>(device.nbytes()), device.device());
+    HostPiece host =
+        disk_->pool_->take_piece(static_cast<int64_t>(device.nbytes()), device.device());
     TORCH_CHECK_WITH(OutOfMemoryError, host, "no host memory for ", device.nbytes(),
                      " bytes on their way to or from disk");
     return host;
   }
 
   void write_from(const void* host) {
-    if (disk_->checksums) checksum_ = checksum(host, bytes_);
-    disk_->file.write(piece_, host, static_cast<int64_t>(bytes_));
+    if (disk_->checksums_) checksum_ = checksum(host, bytes_);
+    disk_->file_.write(piece_, host, static_cast<int64_t>(bytes_));
   }
 
   void read_into(void* host) const {
-    disk_->file.read(piece_, host, static_cast<int64_t>(bytes_));
-    TORCH_CHECK(!disk_->checksums || checksum(host, bytes_) == checksum_,
+    disk_->file_.read(piece_, host, static_cast<int64_t>(bytes_));
+    TORCH_CHECK(!disk_->checksums_ || checksum(host, bytes_) == checksum_,
                 "read from a file: expected the bytes that were written, got others");
   }
 
-  std::shared_ptr<Disk> disk_;
+  std::shared_ptr<DiskMemory> disk_;
   DiskFile::Piece piece_;
   size_t bytes_ = 0;
   uint64_t checksum_ = 0;  // checksum of the written bytes; guarded by the order of the events
 };
 
-class DiskMemory final : public OffloadMemory {
- public:
-  explicit DiskMemory(std::shared_ptr<Disk> disk) : disk_(std::move(disk)) {}
-
-  std::string name() const override { return "disk"; }
-
-  std::unique_ptr<Block> take(int64_t bytes, c10::Device /*device*/) override {
-    const std::optional<DiskFile::Piece> piece = disk_->file.take(bytes);
-    return piece ? std::make_unique<DiskBlock>(disk_, *piece) : nullptr;
-  }
-
-  int64_t system_bytes() const override { return disk_->file.size_bytes(); }
-  int64_t max_bytes() const override { return disk_->file.max_bytes(); }
-  int64_t block_bytes() const override { return kPageBytes; }
-  CopyLink& link() override { return *disk_->link; }
-
- private:
-  std::shared_ptr<Disk> disk_;
-};
+std::unique_ptr<OffloadMemory::Block> DiskMemory::take(int64_t bytes, c10::Device /*device*/) {
+  const std::optional<DiskFile::Piece> piece = file_.take(bytes);
+  return piece ? std::make_unique<DiskBlock>(shared_from_this(), *piece) : nullptr;
+}
 
 }  // namespace
 
@@ -201,7 +197,7 @@ std::shared_ptr<OffloadMemory> disk_memory_by(const DiskMemoryOptions& options,
                                               std::shared_ptr<DiskCalls> calls) {
   TORCH_CHECK_VALUE(options.max_bytes >= 0, "[disk_memory] max_bytes: expected 0 or more, got ",
                     options.max_bytes, ".");
-  return std::make_shared<DiskMemory>(std::make_shared<Disk>(options, std::move(calls)));
+  return std::make_shared<DiskMemory>(options, std::move(calls));
 }
 
 }  // namespace detail

@@ -7,11 +7,10 @@
 #include <algorithm>
 #include <new>
 
-#include "pages.h"
-
 #include <remat/policy/offload_terms.h>
 
-namespace remat::detail {
+namespace remat {
+namespace detail {
 
 HostPool::HostPool(int64_t max_bytes, std::shared_ptr<CopyLink> link)
     : max_bytes_(max_bytes), link_(std::move(link)) {}
@@ -23,7 +22,7 @@ HostPool::Piece::~Piece() {
   pool_->give_back(std::move(storage_), device_);
 }
 
-std::unique_ptr<HostPool::Piece> HostPool::take(int64_t bytes, c10::Device device) {
+std::unique_ptr<HostPool::Piece> HostPool::take_piece(int64_t bytes, c10::Device device) {
   at::Storage block = take_block(whole_pages(bytes), device);
   if (!block) return nullptr;
   return std::make_unique<Piece>(shared_from_this(), std::move(block), device.type());
@@ -103,4 +102,13 @@ int64_t HostPool::system_bytes() const {
   return bytes_;
 }
 
-}  // namespace remat::detail
+}  // namespace detail
+
+std::shared_ptr<OffloadMemory> host_memory(const HostMemoryOptions& options) {
+  TORCH_CHECK_VALUE(options.max_bytes >= 0, "[host_memory] max_bytes: expected 0 or more, got ",
+                    options.max_bytes, ".");
+  return std::make_shared<detail::HostPool>(options.max_bytes,
+                                            options.link ? options.link : copy_link());
+}
+
+}  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A pool of reusable host memory.
+// Host memory as a pool of reusable blocks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,28 +10,35 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "made_in_process.h"
+#include "storage_memory.h"
 
-#include <remat/offload/copy_link.h>
+#include <remat/offload/offload_memory.h>
 
 namespace remat::detail {
 
 /// Reuses memory that was taken from the system through a link, at most twice what was ever in use
 /// at once. Any thread. A forked process, where a vanished thread may hold the mutex, reuses
 /// nothing.
-class HostPool : public std::enable_shared_from_this<HostPool> {
+class HostPool final : public OffloadMemory, public std::enable_shared_from_this<HostPool> {
  public:
   HostPool(int64_t max_bytes, std::shared_ptr<CopyLink> link);
 
   /// A block of the pool; its destructor returns it.
-  class Piece {
+  class Piece final : public Block {
    public:
     Piece(std::shared_ptr<HostPool> pool, at::Storage storage, c10::DeviceType device);
-    Piece(const Piece&) = delete;
-    Piece& operator=(const Piece&) = delete;
-    ~Piece();
+    ~Piece() override;
+
+    CopyEventPtr write(const at::Storage& device, const CopyEventPtr& after) override {
+      return pool_->link_->copy_out(storage_, device, after);
+    }
+    CopyEventPtr read(const at::Storage& device, const CopyEventPtr& after) override {
+      return pool_->link_->copy_in(device, storage_, after);
+    }
 
     const at::Storage& storage() const { return storage_; }
 
@@ -43,10 +50,16 @@ class HostPool : public std::enable_shared_from_this<HostPool> {
 
   /// Takes a block of this many bytes, rounded up to whole pages, or up to a quarter larger if
   /// there is no limit. Null if there is no room.
-  std::unique_ptr<Piece> take(int64_t bytes, c10::Device device);
+  std::unique_ptr<Piece> take_piece(int64_t bytes, c10::Device device);
 
-  CopyLink& link() const { return *link_; }
-  int64_t system_bytes() const;
+  std::string name() const override { return "host memory"; }
+  std::unique_ptr<Block> take(int64_t bytes, c10::Device device) override {
+    return take_piece(bytes, device);
+  }
+  int64_t system_bytes() const override;
+  int64_t max_bytes() const override { return max_bytes_; }
+  int64_t block_bytes() const override { return kPageBytes; }
+  CopyLink& link() override { return *link_; }
 
  private:
   // Keyed by device type, since memory pinned for one device is not pinned for another.

@@ -2,24 +2,41 @@
 
 #include "memory_link.h"
 
+#include <c10/util/Exception.h>
+
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <thread>
 
-#include "link_speed.h"
 #include "storage_memory.h"
 
 namespace remat {
 namespace detail {
+namespace {
 
-CopyEventPtr MemoryLink::copy_out(const at::Storage& host, const at::Storage& device,
-                                  const CopyEventPtr& after) {
-  return copy(out_, host, device, after);
+void check_is_cpu(c10::Device device) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      device.is_cpu(), "[sim_link] device: expected memory of the CPU, got ", device,
+      ". A link of a set speed copies by the CPU. Leave the link out, or let the store's device "
+      "be cpu.");
 }
 
-CopyEventPtr MemoryLink::copy_in(const at::Storage& device, const at::Storage& host,
-                                 const CopyEventPtr& after) {
-  return copy(in_, device, host, after);
+double copy_us(const SimLinkOptions& options, size_t bytes) {
+  const double bytes_per_us = options.gbps * 1e3;
+  return options.latency_us + (bytes_per_us > 0 ? static_cast<double>(bytes) / bytes_per_us : 0);
+}
+
+}  // namespace
+
+at::Storage MemoryLink::allocate_host(int64_t bytes, c10::Device device) {
+  check_is_cpu(device);
+  return allocate_pages(bytes);
+}
+
+CopyEventPtr MemoryLink::computed_so_far(c10::Device device) {
+  check_is_cpu(device);
+  return nullptr;
 }
 
 CopyEventPtr MemoryLink::copy(Worker& worker, const at::Storage& to, const at::Storage& from,
@@ -40,7 +57,11 @@ CopyEventPtr MemoryLink::copy(Worker& worker, const at::Storage& to, const at::S
 }  // namespace detail
 
 std::shared_ptr<CopyLink> sim_link(const SimLinkOptions& options) {
-  detail::check_link_speed(options, "[sim_link]");
+  TORCH_CHECK_VALUE(std::isfinite(options.gbps) && options.gbps >= 0,
+                    "[sim_link] gbps: expected 1e9 bytes a second, 0 for as fast as memory, got ",
+                    options.gbps, ".");
+  TORCH_CHECK_VALUE(std::isfinite(options.latency_us) && options.latency_us >= 0,
+                    "[sim_link] latency_us: expected microseconds, got ", options.latency_us, ".");
   return std::make_shared<detail::MemoryLink>(options);
 }
 

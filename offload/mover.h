@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/ScopeExit.h>
 
 #include <chrono>
 #include <cstdint>
@@ -15,9 +16,11 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "moved_storage.h"
+#include "retired_memory.h"
 #include "step_order.h"
 #include "wait_mutex.h"
 
@@ -45,18 +48,13 @@ class Mover {
   explicit Mover(OffloadOptions options);
   Mover(const Mover&) = delete;
   Mover& operator=(const Mover&) = delete;
-  ~Mover();
 
   /// The storage of `tensor`, with one more ticket. Tensors that share a storage share one entry.
   /// Throws as OffloadStore::put().
   std::shared_ptr<MovedStorage> take(const at::Tensor& tensor);
-  /// The storage that was put, or a copy of it.
-  struct Given {
-    at::Storage storage;
-    std::optional<c10::VariableVersion> version;  // the copy's, shared by all its users
-  };
-  /// Returns the storage for the calling thread's stream.
-  Given give(MovedStorage& moved);
+  /// Returns the storage that was put, or a copy of it and the copy's version counter, which all
+  /// its users share, for the calling thread's stream.
+  std::pair<at::Storage, std::optional<c10::VariableVersion>> give(MovedStorage& moved);
   /// Releases a ticket.
   void drop(MovedStorage& moved);
 
@@ -66,44 +64,26 @@ class Mover {
  private:
   using Lock = std::lock_guard<WaitMutex>;
 
-  // Adds the duration of its scope to the time that threads have waited.
-  class WaitClock {
-   public:
-    explicit WaitClock(Mover& mover) : mover_(mover) {}
-    WaitClock(const WaitClock&) = delete;
-    WaitClock& operator=(const WaitClock&) = delete;
-    ~WaitClock() {
+  /// Adds the time until its result is destroyed to the time that threads have waited.
+  auto wait_clock() {
+    return c10::make_scope_exit([this, begin = std::chrono::steady_clock::now()] {
       const std::chrono::duration<double, std::micro> time =
-          std::chrono::steady_clock::now() - begin_;
-      const Lock lock(mover_.mutex_);
-      mover_.stats_.waited_us += time.count();
-    }
+          std::chrono::steady_clock::now() - begin;
+      const Lock lock(mutex_);
+      stats_.waited_us += time.count();
+    });
+  }
 
-   private:
-    Mover& mover_;
-    std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  };
-
-  /// Objects to destroy after unlocking the mutex, since destructors may run any code.
-  struct Garbage {
-    std::vector<at::Storage> storages;
-    std::vector<std::unique_ptr<OffloadMemory::Block>> blocks;
-  };
-
-  /// A storage and a block that a copy still uses. The storage is null if its allocator knows of
-  /// the copy.
-  struct Retired {
-    CopyEventPtr until;
-    at::Storage storage;
-    std::unique_ptr<OffloadMemory::Block> block;
-  };
+  OffloadMemory& memory_of(const MovedStorage& moved) const {
+    return *options_.memories[moved.out.memory];
+  }
 
   std::shared_ptr<MovedStorage> find(const at::Tensor& tensor) const;
   std::shared_ptr<MovedStorage> add(const at::Tensor& tensor);
   void send_waiting();
   bool send(MovedStorage& moved, size_t first_memory);
   void note_full(const MovedStorage& moved);
-  void tell(const std::string& full);
+  void report_full(const std::string& full) const;
   void wait_for_leaving();
 
   void settle();
@@ -111,7 +91,6 @@ class Mover {
   void settle_leaving(Garbage& garbage);
   bool settle_left(MovedStorage& moved, Garbage& garbage);
   void settle_failed(MovedStorage& moved, const std::exception& error, Garbage& garbage);
-  void settle_retired(Garbage& garbage);
   at::Storage hand_over(MovedStorage& moved);
 
   at::Storage give_or_fetch(MovedStorage& moved);
@@ -119,15 +98,12 @@ class Mover {
   at::Storage fetch(MovedStorage& moved);
   at::Storage fetch_with_room(MovedStorage& moved);
   void prefetch();
-  void set_next(MovedStorage& moved, bool is_next);
+  int64_t coming_bytes() const;
   void free_coming();
   void forget_coming(Garbage& garbage);
   void hold_compute(MovedStorage& moved, const CopyEventPtr& back, const at::Storage& storage);
 
   void forget_here(const MovedStorage& moved);
-  void retire(CopyEventPtr until, at::Storage storage, std::unique_ptr<OffloadMemory::Block> block,
-              Garbage& garbage);
-  void end_number(const MovedStorage& moved);
 
   OffloadOptions options_;
   mutable WaitMutex mutex_;
@@ -137,15 +113,9 @@ class Mover {
   uint64_t next_looked_at_ = 0;
   std::deque<MovedStorage*> leaving_;
   std::vector<MovedStorage*> coming_;
-  std::vector<Retired> retired_;
+  RetiredMemory retired_;
   StepOrder order_;
-  std::vector<MovedStorage*> numbered_;  // by number in this step; null: gone
-  uint64_t first_of_step_ = 0;           // sequence of this step's first storage
-  size_t live_ = 0;
-  uint64_t next_sequence_ = 0;
-  int64_t coming_bytes_ = 0;
-  std::string full_;  // message for the next put()
-  bool is_full_told_ = false;
+  std::optional<std::string> full_;  // message for the next put(); "": it has been reported
   OffloadStats stats_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Storages that return, prefetched or on demand: Note [Moving] in mover.h.
+// Storages that return, prefetched or on demand, or are dropped: Note [Moving] in mover.h.
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -19,24 +19,23 @@ constexpr size_t kLookedAhead = 64;
 // True if prefetching would bring it to the device, or keep it there.
 bool may_come(const MovedStorage& moved) {
   if (moved.whereabouts == Whereabouts::kLeaving) return !moved.is_next;
-  return moved.whereabouts == Whereabouts::kAway && moved.given.expired();
+  return moved.whereabouts == Whereabouts::kAway && moved.back.given.expired();
 }
 
 }  // namespace
 
-Mover::Given Mover::give(MovedStorage& moved) {
+std::pair<at::Storage, std::optional<c10::VariableVersion>> Mover::give(MovedStorage& moved) {
   at::Storage storage;
   CopyEventPtr back;
   std::optional<c10::VariableVersion> version;
   settle();  // frees memory before anything is fetched
   {
     const Lock lock(mutex_);
-    const bool is_numbered = moved.sequence >= first_of_step_;
-    if (is_numbered) order_.got(moved.number);
+    const bool is_of_step = order_.got(moved);
     storage = give_or_fetch(moved);
-    back = moved.back;
-    if (back) version = moved.given_version;
-    if (is_numbered) prefetch();
+    back = moved.back.copy;
+    if (back) version = moved.back.version;
+    if (is_of_step) prefetch();
   }
   if (back) hold_compute(moved, back, storage);
   return {std::move(storage), std::move(version)};
@@ -46,36 +45,36 @@ at::Storage Mover::give_or_fetch(MovedStorage& moved) {
   if (moved.whereabouts == Whereabouts::kComing) return give_coming(moved);
   if (moved.whereabouts != Whereabouts::kAway) {
     if (moved.whereabouts != Whereabouts::kStays) ++stats_.stayed_count;
-    set_next(moved, false);
-    if (moved.whereabouts != Whereabouts::kLeaving || moved.left) return moved.here;
+    moved.is_next = false;
+    if (moved.whereabouts != Whereabouts::kLeaving || moved.out.copy) return moved.here;
     leaving_.erase(std::find(leaving_.begin(), leaving_.end(), &moved));
     return hand_over(moved);
   }
   // Unless it has been written since.
-  const bool is_as_given = moved.given_version.current_version() == 0;
-  if (auto given = moved.given.lock(); given && is_as_given) return at::Storage(std::move(given));
+  const bool is_as_given = moved.back.version.current_version() == 0;
+  if (auto given = moved.back.given.lock(); given && is_as_given)
+    return at::Storage(std::move(given));
   // The prefetched storages are not the one that is needed.
-  if (coming_bytes_ + moved.bytes > options_.prefetch_bytes) free_coming();
+  if (coming_bytes() + moved.bytes > options_.prefetch_bytes) free_coming();
   at::Storage storage = fetch_with_room(moved);
-  moved.given = c10::weak_intrusive_ptr<c10::StorageImpl>(storage.getWeakStorageImpl());
+  moved.back.given = c10::weak_intrusive_ptr<c10::StorageImpl>(storage.getWeakStorageImpl());
   return storage;
 }
 
 at::Storage Mover::give_coming(MovedStorage& moved) {
   at::Storage storage = std::move(moved.here);
-  moved.given = c10::weak_intrusive_ptr<c10::StorageImpl>(storage.getWeakStorageImpl());
+  moved.back.given = c10::weak_intrusive_ptr<c10::StorageImpl>(storage.getWeakStorageImpl());
   moved.whereabouts = Whereabouts::kAway;
   coming_.erase(std::find(coming_.begin(), coming_.end(), &moved));
-  coming_bytes_ -= moved.bytes;
   return storage;
 }
 
 at::Storage Mover::fetch(MovedStorage& moved) {
-  CopyLink& link = moved.memory->link();
+  CopyLink& link = memory_of(moved).link();
   at::Storage storage = link.allocate(moved.bytes, moved.device);
-  moved.given_version = c10::VariableVersion(0);
-  moved.back_stream = link.stream(moved.device);
-  moved.back = moved.block->read(storage, link.computed_so_far(moved.device));
+  moved.back.version = c10::VariableVersion(0);
+  moved.back.stream = link.stream(moved.device);
+  moved.back.copy = moved.out.block->read(storage, link.computed_so_far(moved.device));
   stats_.fetched_bytes += moved.bytes;
   ++stats_.fetched_count;
   return storage;
@@ -95,19 +94,29 @@ at::Storage Mover::fetch_with_room(MovedStorage& moved) {
 // Waits before anything else is fetched: the memory is in use while copies fill it.
 void Mover::free_coming() {
   Garbage garbage;
-  for (const MovedStorage* const moved : coming_) wait_quietly(moved->back);
+  for (const MovedStorage* const moved : coming_) wait_quietly(moved->back.copy);
   forget_coming(garbage);
 }
 
+int64_t Mover::coming_bytes() const {
+  int64_t bytes = 0;
+  for (const MovedStorage* const moved : coming_) bytes += moved->bytes;
+  // One that has not left need not return.
+  for (const MovedStorage* const moved : leaving_) bytes += moved->is_next ? moved->bytes : 0;
+  return bytes;
+}
+
 void Mover::prefetch() {
+  int64_t coming = coming_bytes();
   for (size_t skipped = 0; skipped < kLookedAhead; ++skipped) {
-    const std::optional<size_t> next = order_.next(skipped);
+    const std::optional<MovedStorage*> next = order_.next(skipped);
     if (!next) return;
-    MovedStorage* const moved = numbered_[*next];
+    MovedStorage* const moved = *next;
     if (!moved || !may_come(*moved)) continue;
-    if (coming_bytes_ + moved->bytes > options_.prefetch_bytes) return;
+    if (coming + moved->bytes > options_.prefetch_bytes) return;
+    coming += moved->bytes;
     if (moved->whereabouts == Whereabouts::kLeaving) {
-      set_next(*moved, true);
+      moved->is_next = true;
       continue;
     }
     try {
@@ -117,44 +126,81 @@ void Mover::prefetch() {
     }
     moved->whereabouts = Whereabouts::kComing;
     coming_.push_back(moved);
-    coming_bytes_ += moved->bytes;
     ++stats_.prefetched_count;
   }
-}
-
-// For storages on their way out: one that has not left need not return.
-void Mover::set_next(MovedStorage& moved, bool is_next) {
-  if (moved.is_next == is_next) return;
-  moved.is_next = is_next;
-  coming_bytes_ += is_next ? moved.bytes : -moved.bytes;
 }
 
 void Mover::forget_coming(Garbage& garbage) {
   for (MovedStorage* const moved : coming_) {
     moved->whereabouts = Whereabouts::kAway;
-    retire(moved->back, std::move(moved->here), nullptr, garbage);
+    retired_.add({moved->back.copy, std::move(moved->here), nullptr}, garbage);
   }
   stats_.unused_count += static_cast<int64_t>(coming_.size());
   coming_.clear();
   for (MovedStorage* const moved : leaving_) moved->is_next = false;
-  coming_bytes_ = 0;
 }
 
 // Not under the mutex, since the host may have to wait.
 void Mover::hold_compute(MovedStorage& moved, const CopyEventPtr& back,
                          const at::Storage& storage) {
-  const WaitClock clock(*this);
-  CopyLink& link = moved.memory->link();
+  const auto clock = wait_clock();
+  CopyLink& link = memory_of(moved).link();
   try {
     link.hold_compute(back, moved.device);
   } catch (const std::exception& error) {
     const Lock lock(mutex_);
-    moved.given.reset();
-    TORCH_CHECK(false, "[offload] ", moved.what(), ": expected ", moved.memory->name(),
+    moved.back.given.reset();
+    TORCH_CHECK(false, "[offload] ", moved.description, ": expected ", memory_of(moved).name(),
                 " to give it back, got: ", first_line(error),
                 ". Its values are lost; the step cannot be finished.");
   }
-  if (link.stream(moved.device) != moved.back_stream) link.share(storage);
+  if (link.stream(moved.device) != moved.back.stream) link.share(storage);
+}
+
+void Mover::drop(MovedStorage& moved) {
+  Garbage garbage;
+  const Lock lock(mutex_);
+  if (--moved.tickets > 0) return;
+  switch (moved.whereabouts) {
+    case Whereabouts::kWaiting:
+      waiting_.erase(moved.sequence);
+      break;
+    case Whereabouts::kLeaving:
+      leaving_.erase(std::find(leaving_.begin(), leaving_.end(), &moved));
+      if (moved.out.copy) stats_.leaving_bytes -= moved.bytes;
+      break;
+    case Whereabouts::kComing:
+      coming_.erase(std::find(coming_.begin(), coming_.end(), &moved));
+      ++stats_.unused_count;
+      break;
+    case Whereabouts::kAway:
+    case Whereabouts::kStays:
+      break;
+  }
+  if (moved.out.block) stats_.away_bytes -= moved.bytes;
+  CopyEventPtr until = moved.out.copy ? moved.out.copy : moved.back.copy;
+  forget_here(moved);
+  retired_.add({std::move(until), std::move(moved.here), std::move(moved.out.block)}, garbage);
+  retired_.settle(garbage);
+  order_.drop(moved);
+}
+
+// A storage whose tensor was written has a second entry under the same address.
+void Mover::forget_here(const MovedStorage& moved) {
+  if (!moved.here || moved.whereabouts == Whereabouts::kComing) return;
+  const auto entry = here_.find(moved.here.unsafeGetStorageImpl());
+  if (entry != here_.end() && entry->second.get() == &moved) here_.erase(entry);
+}
+
+OffloadStats Mover::stats() {
+  Garbage garbage;
+  const Lock lock(mutex_);
+  settle(garbage);
+  OffloadStats stats = stats_;
+  for (const auto& [storage, moved] : here_) stats.device_bytes += moved->bytes;
+  for (const MovedStorage* const moved : coming_) stats.device_bytes += moved->bytes;
+  stats.device_bytes += retired_.storage_bytes();
+  return stats;
 }
 
 }  // namespace remat::detail

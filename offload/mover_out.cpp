@@ -16,17 +16,37 @@
 namespace remat::detail {
 namespace {
 
-constexpr size_t kLookedAtPerPut = 8;
+constexpr size_t kExaminedPerPut = 8;
 // Limit on queued copies: enough to keep the link busy between two puts, and few wasted when
 // backward begins, since a copy queued on a device cannot be cancelled.
-constexpr int64_t kMostGivenBytes = int64_t{256} << 20;
-constexpr size_t kMostNumbers = size_t{1} << 16;
+constexpr int64_t kMaxQueuedBytes = int64_t{256} << 20;
 
 bool is_alone(const at::Storage& storage) {
   return storage.use_count() == 1;
 }
 
+/// "region 'block', call 'attention' (4096 bytes)"
+std::string describe(const SavedTensorInfo* info, int64_t bytes) {
+  const std::string region = info ? info->region : "";
+  const std::string call = info ? info->call : "";
+  return c10::str(region.empty() ? "region without a name" : "region '" + region + "'",
+                  call.empty() ? "" : ", call '" + call + "'", " (", bytes, " bytes)");
+}
+
 }  // namespace
+
+Mover::Mover(OffloadOptions options) : options_(std::move(options)) {}
+
+void Mover::settle() {
+  Garbage garbage;
+  const Lock lock(mutex_);
+  settle(garbage);
+}
+
+void Mover::settle(Garbage& garbage) {
+  settle_leaving(garbage);
+  retired_.settle(garbage);
+}
 
 std::shared_ptr<MovedStorage> Mover::take(const at::Tensor& tensor) {
   std::string full;
@@ -37,10 +57,10 @@ std::shared_ptr<MovedStorage> Mover::take(const at::Tensor& tensor) {
     settle(garbage);
     send_waiting();
     is_over = stats_.leaving_bytes > options_.max_leaving_bytes;
-    full.swap(full_);
-    is_full_told_ = is_full_told_ || (!full.empty() && options_.when_full == WhenFull::kKeep);
+    if (full_) full.swap(*full_);
+    if (options_.when_full == WhenFull::kRaise) full_.reset();
   }
-  if (!full.empty()) tell(full);
+  if (!full.empty()) report_full(full);
   if (is_over) wait_for_leaving();
   const Lock lock(mutex_);
   std::shared_ptr<MovedStorage> moved = find(tensor);
@@ -63,19 +83,8 @@ std::shared_ptr<MovedStorage> Mover::add(const at::Tensor& tensor) {
   moved->bytes = static_cast<int64_t>(moved->here.nbytes());
   moved->version = version_of(tensor);
   moved->computed = options_.memories.front()->link().computed_so_far(moved->device);
-  if (const SavedTensorInfo* const info = saved_tensor_info_in_pack()) {
-    moved->region = info->region;
-    moved->call = info->call;
-  }
-  moved->sequence = next_sequence_++;
-  if (order_.size() >= kMostNumbers) {
-    order_.forget();
-    numbered_.clear();
-    first_of_step_ = moved->sequence;
-  }
-  moved->number = order_.put(moved->bytes);
-  numbered_.push_back(moved.get());
-  ++live_;
+  moved->description = describe(saved_tensor_info_in_pack(), moved->bytes);
+  order_.put(*moved);
   here_[moved->here.unsafeGetStorageImpl()] = moved;
   waiting_.emplace(moved->sequence, moved.get());
   return moved;
@@ -86,9 +95,9 @@ std::shared_ptr<MovedStorage> Mover::add(const at::Tensor& tensor) {
 // them: then the peak is guaranteed, and put() waits for any excess.
 void Mover::send_waiting() {
   const bool is_limited = options_.max_leaving_bytes < OffloadOptions{}.max_leaving_bytes;
-  const size_t most = is_limited ? waiting_.size() : std::min(kLookedAtPerPut, waiting_.size());
+  const size_t most = is_limited ? waiting_.size() : std::min(kExaminedPerPut, waiting_.size());
   auto next = is_limited ? waiting_.begin() : waiting_.lower_bound(next_looked_at_);
-  for (size_t i = 0; i < most && (is_limited || stats_.leaving_bytes < kMostGivenBytes); ++i) {
+  for (size_t i = 0; i < most && (is_limited || stats_.leaving_bytes < kMaxQueuedBytes); ++i) {
     if (next == waiting_.end()) next = waiting_.begin();
     MovedStorage& moved = *next->second;
     if (is_alone(moved.here)) {
@@ -110,14 +119,13 @@ bool Mover::send(MovedStorage& moved, size_t first_memory) {
     std::unique_ptr<OffloadMemory::Block> block = memory.take(moved.bytes, moved.device);
     if (!block) continue;
     try {
-      moved.left = block->write(moved.here, moved.computed);
+      moved.out.copy = block->write(moved.here, moved.computed);
     } catch (const std::exception& error) {
-      moved.failure = c10::str(", ", memory.name(), " failed: ", first_line(error));
+      moved.out.failure = c10::str(", ", memory.name(), " failed: ", first_line(error));
       continue;
     }
-    moved.block = std::move(block);
-    moved.memory = &memory;
-    moved.memory_number = i;
+    moved.out.block = std::move(block);
+    moved.out.memory = i;
     moved.whereabouts = Whereabouts::kLeaving;
     leaving_.push_back(&moved);
     stats_.leaving_bytes += moved.bytes;
@@ -130,15 +138,15 @@ bool Mover::send(MovedStorage& moved, size_t first_memory) {
 // The next put() reports it: nothing throws or warns while storages move.
 void Mover::note_full(const MovedStorage& moved) {
   ++stats_.full_count;
-  if (!full_.empty() || is_full_told_) return;
+  if (full_) return;
   std::string names;
   for (const auto& memory : options_.memories)
     names += (names.empty() ? "" : ", ") + memory->name();
-  full_ = c10::str("[offload] ", moved.what(), ": expected room in ", names, ", got none",
-                   moved.failure);
+  full_ = c10::str("[offload] ", moved.description, ": expected room in ", names, ", got none",
+                   moved.out.failure);
 }
 
-void Mover::tell(const std::string& full) {
+void Mover::report_full(const std::string& full) const {
   TORCH_CHECK(options_.when_full == WhenFull::kKeep, full,
               ". Give it more room, or let when_full be kKeep (\"keep\" in Python).");
   TORCH_WARN(full, ". It stays where it is, as all will for which there is no room.");
@@ -153,11 +161,11 @@ void Mover::wait_for_leaving() {
       settle(garbage);
       if (stats_.leaving_bytes <= options_.max_leaving_bytes) return;
       for (const MovedStorage* const moved : leaving_) {
-        first = moved->left;
+        first = moved->out.copy;
         if (first) break;
       }
     }
-    const WaitClock clock(*this);
+    const auto clock = wait_clock();
     wait_quietly(first);
   }
 }
@@ -165,25 +173,25 @@ void Mover::wait_for_leaving() {
 void Mover::settle_leaving(Garbage& garbage) {
   const std::deque<MovedStorage*> leaving = std::exchange(leaving_, {});
   for (MovedStorage* const moved : leaving) {
-    if (is_pending(moved->left)) {
+    if (is_pending(moved->out.copy)) {
       leaving_.push_back(moved);
       continue;
     }
-    if (moved->left && !settle_left(*moved, garbage)) continue;
+    if (moved->out.copy && !settle_left(*moved, garbage)) continue;
     if (moved->is_next) {
       leaving_.push_back(moved);
       continue;
     }
     const bool has_others = !is_alone(moved->here);
-    garbage.storages.push_back(hand_over(*moved));
-    if (!has_others) moved->given.reset();  // The storage is gone once the caller has settled.
+    garbage.push_back({.until = {}, .storage = hand_over(*moved), .block = {}});
+    if (!has_others) moved->back.given.reset();  // The storage is gone once the caller has settled.
   }
 }
 
 // The storage has left: from here on only those who asked for it hold it, if anyone.
 at::Storage Mover::hand_over(MovedStorage& moved) {
   forget_here(moved);
-  moved.given = c10::weak_intrusive_ptr<c10::StorageImpl>(moved.here.getWeakStorageImpl());
+  moved.back.given = c10::weak_intrusive_ptr<c10::StorageImpl>(moved.here.getWeakStorageImpl());
   moved.whereabouts = Whereabouts::kAway;
   return std::move(moved.here);
 }
@@ -191,7 +199,7 @@ at::Storage Mover::hand_over(MovedStorage& moved) {
 bool Mover::settle_left(MovedStorage& moved, Garbage& garbage) {
   stats_.leaving_bytes -= moved.bytes;
   try {
-    std::exchange(moved.left, nullptr)->wait();
+    std::exchange(moved.out.copy, nullptr)->wait();
   } catch (const std::exception& error) {
     settle_failed(moved, error, garbage);
     return false;
@@ -203,9 +211,9 @@ bool Mover::settle_left(MovedStorage& moved, Garbage& garbage) {
 
 void Mover::settle_failed(MovedStorage& moved, const std::exception& error, Garbage& garbage) {
   stats_.away_bytes -= moved.bytes;
-  garbage.blocks.push_back(std::move(moved.block));
-  moved.failure = c10::str(", ", moved.memory->name(), " failed: ", first_line(error));
-  if (!send(moved, moved.memory_number + 1)) note_full(moved);
+  garbage.push_back({.until = {}, .storage = {}, .block = std::move(moved.out.block)});
+  moved.out.failure = c10::str(", ", memory_of(moved).name(), " failed: ", first_line(error));
+  if (!send(moved, moved.out.memory + 1)) note_full(moved);
 }
 
 }  // namespace remat::detail

@@ -5,8 +5,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
-#include <c10/core/TensorImpl.h>
-#include <c10/core/TensorOptions.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
@@ -19,41 +17,11 @@
 #include "mover.h"
 #include "place_rates.h"
 
+#include <remat/tape/tensor_layout.h>
 #include <remat/tape/torch_compat.h>
 
 namespace remat {
 namespace {
-
-/// The position of a tensor in its storage.
-class Layout {
- public:
-  explicit Layout(const at::Tensor& tensor)
-      : sizes_(tensor.sizes()),
-        strides_(tensor.strides()),
-        offset_(tensor.storage_offset()),
-        dtype_(tensor.dtype()),
-        is_conj_(tensor.is_conj()),
-        is_neg_(tensor.is_neg()) {}
-
-  // Made without an op, so that no interception or mode sees it.
-  at::Tensor tensor_in(at::Storage storage) const {
-    const c10::DispatchKeySet keys(c10::computeDispatchKey(c10::typeMetaToScalarType(dtype_),
-                                                           c10::kStrided, storage.device()));
-    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, dtype_);
-    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes_, strides_, offset_);
-    tensor._set_conj(is_conj_);
-    tensor._set_neg(is_neg_);
-    return tensor;
-  }
-
- private:
-  c10::DimVector sizes_;
-  c10::DimVector strides_;
-  int64_t offset_;
-  caffe2::TypeMeta dtype_;
-  bool is_conj_;
-  bool is_neg_;
-};
 
 class MovedTicket final : public OffloadStore::Ticket {
  public:
@@ -73,15 +41,16 @@ class MovedTicket final : public OffloadStore::Ticket {
   }
 
   at::Tensor get() override {
-    TORCH_CHECK(version() == put_at_version_, "[offload] ", moved_->what(),
+    TORCH_CHECK(version() == put_at_version_, "[offload] ", moved_->description,
                 ": expected a tensor that is not written after it was saved, got one at version ",
                 version(), " that was put at version ", put_at_version_,
                 ". Write to a copy, or clone it before the call that saves it.");
-    detail::Mover::Given given = mover_->give(*moved_);
-    at::Tensor tensor = layout_.tensor_in(std::move(given.storage));
+    const auto [storage, copy_version] = mover_->give(*moved_);
+    // Made without an op, so that no interception or mode sees it.
+    at::Tensor tensor = lay_out(storage, layout_);
     // A node that saves the result notices later writes. A storage that stayed behaves as if it had
     // never been put.
-    const c10::VariableVersion& version = given.version ? *given.version : version_;
+    const c10::VariableVersion& version = copy_version ? *copy_version : version_;
     if (version_.enabled()) tensor.unsafeGetTensorImpl()->set_version_counter(version);
     return tensor;
   }
@@ -91,7 +60,7 @@ class MovedTicket final : public OffloadStore::Ticket {
 
   std::shared_ptr<detail::Mover> mover_;
   std::shared_ptr<detail::MovedStorage> moved_;
-  Layout layout_;
+  TensorLayout layout_;
   c10::VariableVersion version_;
   uint32_t put_at_version_;
 };

@@ -9,8 +9,9 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <utility>
 
-#include "pages.h"
+#include "storage_memory.h"
 
 namespace remat::detail {
 namespace {
@@ -18,11 +19,6 @@ namespace {
 constexpr int64_t kLargeBytes = int64_t{32} << 20;
 constexpr int64_t kSmallShare = 64;
 constexpr int kTimes = 4;  // the first run allocates the memory
-
-struct CopyUs {
-  double out = std::numeric_limits<double>::max();
-  double in = std::numeric_limits<double>::max();
-};
 
 double us_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
@@ -33,8 +29,10 @@ void wait_for(const CopyEventPtr& event) {
   if (event) event->wait();
 }
 
-CopyUs fastest(OffloadMemory& memory, c10::Device device, int64_t bytes) {
-  CopyUs us;
+/// Microseconds of the fastest copy out and of the fastest copy in.
+std::pair<double, double> fastest(OffloadMemory& memory, c10::Device device, int64_t bytes) {
+  double out_us = std::numeric_limits<double>::max();
+  double in_us = out_us;
   CopyLink& link = memory.link();
   const at::Storage storage = link.allocate(bytes, device);
   if (device.is_cpu()) std::memset(storage.mutable_data(), 0, storage.nbytes());
@@ -45,12 +43,12 @@ CopyUs fastest(OffloadMemory& memory, c10::Device device, int64_t bytes) {
     wait_for(link.computed_so_far(device));
     auto begin = std::chrono::steady_clock::now();
     wait_for(block->write(storage, link.computed_so_far(device)));
-    us.out = std::min(us.out, us_since(begin));
+    out_us = std::min(out_us, us_since(begin));
     begin = std::chrono::steady_clock::now();
     wait_for(block->read(storage, link.computed_so_far(device)));
-    us.in = std::min(us.in, us_since(begin));
+    in_us = std::min(in_us, us_since(begin));
   }
-  return us;
+  return {out_us, in_us};
 }
 
 double gbps(int64_t bytes, double us) {
@@ -66,8 +64,8 @@ OffloadPlace measured_place(OffloadMemory& memory, c10::Device device) {
                     " bytes) or more, got ", memory.name(), " of ", memory.max_bytes(),
                     " bytes. Leave it out.");
   const int64_t small = std::max<int64_t>(1, large / kSmallShare);
-  const CopyUs of_large = fastest(memory, device, large);
-  const CopyUs of_small = fastest(memory, device, small);
+  const auto [out_us, in_us] = fastest(memory, device, large);
+  const auto [small_out_us, small_in_us] = fastest(memory, device, small);
   OffloadPlace place;
   place.name = memory.name();
   place.max_bytes = memory.max_bytes();
@@ -76,11 +74,11 @@ OffloadPlace measured_place(OffloadMemory& memory, c10::Device device) {
   const auto rate = [&](double us, double small_us) {
     return gbps(us > small_us ? large - small : large, us > small_us ? us - small_us : us);
   };
-  place.out_gbps = rate(of_large.out, of_small.out);
-  place.in_gbps = rate(of_large.in, of_small.in);
+  place.out_gbps = rate(out_us, small_out_us);
+  place.in_gbps = rate(in_us, small_in_us);
   const double small_kb = static_cast<double>(small) / 1e3;
   place.latency_us = std::max(
-      {0.0, of_small.out - small_kb / place.out_gbps, of_small.in - small_kb / place.in_gbps});
+      {0.0, small_out_us - small_kb / place.out_gbps, small_in_us - small_kb / place.in_gbps});
   return place;
 }
 

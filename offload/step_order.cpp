@@ -4,20 +4,38 @@
 
 #include <algorithm>
 
-namespace remat::detail {
+#include "moved_storage.h"
 
-size_t StepOrder::put(int64_t bytes) {
+namespace remat::detail {
+namespace {
+
+constexpr size_t kMaxAsks = size_t{1} << 18;
+constexpr size_t kMaxNumbers = size_t{1} << 16;
+
+}  // namespace
+
+void StepOrder::put(MovedStorage& moved) {
+  if (bytes_.size() >= kMaxNumbers) {
+    end_step();
+    learned_bytes_.clear();
+    learned_asks_.clear();
+  }
   const size_t number = bytes_.size();
-  matches_ = matches_ && number < learned_bytes_.size() && learned_bytes_[number] == bytes;
-  bytes_.push_back(bytes);
-  return number;
+  matches_ = matches_ && number < learned_bytes_.size() && learned_bytes_[number] == moved.bytes;
+  bytes_.push_back(moved.bytes);
+  stored_.push_back(&moved);
+  moved.sequence = next_sequence_++;
+  ++live_;
 }
 
-void StepOrder::got(size_t number) {
-  if (last_ == number) return;
+bool StepOrder::got(const MovedStorage& moved) {
+  if (moved.sequence < first_sequence_) return false;
+  const size_t number = moved.sequence - first_sequence_;
+  if (last_ == number) return true;
   last_ = number;
-  if (asks_.size() < kMostAsks) asks_.push_back(number);
+  if (asks_.size() < kMaxAsks) asks_.push_back(number);
   if (is_as_learned()) find_place(number);
+  return true;
 }
 
 // If this step asks for less than the last one, the place moves forward; if it starts over, as
@@ -31,13 +49,18 @@ void StepOrder::find_place(size_t number) {
     place_ = static_cast<size_t>(found - begin) + 1;
 }
 
-std::optional<size_t> StepOrder::next(size_t skipped) const {
+std::optional<MovedStorage*> StepOrder::next(size_t skipped) const {
   if (is_as_learned()) {
     if (place_ + skipped >= learned_asks_.size()) return std::nullopt;
-    return learned_asks_[place_ + skipped];
+    return stored_[learned_asks_[place_ + skipped]];
   }
   if (last_ == kUnknown || last_ <= skipped) return std::nullopt;
-  return last_ - 1 - skipped;
+  return stored_[last_ - 1 - skipped];
+}
+
+void StepOrder::drop(const MovedStorage& moved) {
+  if (moved.sequence >= first_sequence_) stored_[moved.sequence - first_sequence_] = nullptr;
+  if (--live_ == 0) end_step();
 }
 
 void StepOrder::end_step() {
@@ -45,15 +68,11 @@ void StepOrder::end_step() {
   learned_asks_.swap(asks_);
   bytes_.clear();
   asks_.clear();
+  stored_.clear();
+  first_sequence_ = next_sequence_;
   last_ = kUnknown;
   place_ = 0;
   matches_ = true;
-}
-
-void StepOrder::forget() {
-  end_step();
-  learned_bytes_.clear();
-  learned_asks_.clear();
 }
 
 }  // namespace remat::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The order in which a step asks for the storages that it has put away.
+// The storages of a step, and the order in which the step asks for them.
 #pragma once
 
 #include <cstddef>
@@ -10,35 +10,39 @@
 
 namespace remat::detail {
 
+struct MovedStorage;
+
 /// Learns the order in which a step asks for storages, and predicts it for the next step that puts
 /// the same sizes. Otherwise predicts the reverse order of put(). A storage that is asked for
-/// repeatedly is predicted as often.
+/// repeatedly is predicted as often. A step ends when all that was put is gone.
 class StepOrder {
  public:
-  /// Returns the number of the storage that is put next.
-  size_t put(int64_t bytes);
-  size_t size() const { return bytes_.size(); }
+  /// Gives the storage the next sequence number.
+  void put(MovedStorage& moved);
 
-  /// Records that storage `number` was asked for.
-  void got(size_t number);
+  /// Records that the storage was asked for. Returns false if it is of an earlier step.
+  bool got(const MovedStorage& moved);
 
-  /// The storage that will be asked for after the last one and `skipped` more; nullopt if unknown.
-  std::optional<size_t> next(size_t skipped) const;
+  /// Call it when the storage is gone.
+  void drop(const MovedStorage& moved);
 
-  /// Ends a step, when all that was put is gone. The next put() begins a new one.
-  void end_step();
-
-  /// As end_step(), without learning anything.
-  void forget();
+  /// The storage that will be asked for after the last one and `skipped` more, null if it is gone;
+  /// nullopt if unknown.
+  std::optional<MovedStorage*> next(size_t skipped) const;
 
  private:
   static constexpr size_t kUnknown = static_cast<size_t>(-1);
-  static constexpr size_t kMostAsks = size_t{1} << 18;
 
   bool is_as_learned() const { return matches_ && bytes_.size() == learned_bytes_.size(); }
   void find_place(size_t number);
+  void end_step();
 
+  // Of this step, by number.
   std::vector<int64_t> bytes_;
+  std::vector<MovedStorage*> stored_;  // null: gone
+  uint64_t first_sequence_ = 0;        // of number 0
+  uint64_t next_sequence_ = 0;
+  size_t live_ = 0;           // storages that are not gone, of all steps
   std::vector<size_t> asks_;  // of this step so far
   size_t last_ = kUnknown;    // the last one asked for
 

@@ -4,16 +4,13 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/DispatchKeySet.h>
 #include <c10/core/StorageImpl.h>
-#include <c10/core/TensorImpl.h>
-#include <c10/core/TensorOptions.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <new>
 
-#include "pages.h"
+#include <remat/tape/tensor_layout.h>
 
 namespace remat::detail {
 
@@ -39,12 +36,7 @@ size_t copied_bytes(const at::Storage& to, const at::Storage& from) {
 }
 
 at::Tensor byte_tensor(const at::Storage& storage) {
-  const c10::DispatchKeySet keys(
-      c10::computeDispatchKey(at::kByte, c10::kStrided, storage.device()));
-  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), keys,
-                                                               caffe2::TypeMeta::Make<uint8_t>());
-  tensor.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<int64_t>(storage.nbytes())});
-  return tensor;
+  return lay_out(storage, TensorLayout::flat(storage.nbytes(), at::kByte));
 }
 
 }  // namespace remat::detail

@@ -10,6 +10,13 @@
 
 namespace remat::detail {
 
+/// The page size that devices and files with O_DIRECT require.
+inline constexpr int64_t kPageBytes = 4096;
+
+constexpr int64_t whole_pages(int64_t bytes) {
+  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+
 /// Allocates from the device's allocator, on the calling thread's stream. Throws its errors.
 at::Storage allocate_storage(int64_t bytes, c10::Device device);
 

@@ -11,30 +11,25 @@
 #include <string_view>
 #include <vector>
 
-#include <remat/recording/events.h>
+#include <remat/recording/recording.h>
 
 #include <remat/recording/event_fields.h>
 
 namespace remat::detail {
 
-/// Thrown for a block whose content is invalid.
-struct DamagedBlock : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-/// The inverse of ByteWriter. The bytes need not be valid: throws DamagedBlock, and allocates no
-/// more than the bytes can hold.
+/// The inverse of ByteWriter. The bytes need not be valid: throws std::runtime_error, also for
+/// strings and layouts that `names` does not define, and allocates no more than the bytes can hold.
 class ByteReader {
  public:
-  explicit ByteReader(std::string_view bytes) : bytes_(bytes) {}
+  ByteReader(std::string_view bytes, const Recording& names) : bytes_(bytes), names_(names) {}
 
   bool at_end() const { return next_ == bytes_.size(); }
-  EventKind kind() { return static_cast<EventKind>(byte()); }
+  uint8_t kind() { return byte(); }
 
   template <class Event>
   Event event() {
     Event read;
-    FieldsOf<Event>::visit(read, *this);
+    visit_fields(read, *this);
     return read;
   }
 
@@ -49,29 +44,41 @@ class ByteReader {
     int64_t since = 0;
     signed_number(since);
     last_ns_ = static_cast<int64_t>(static_cast<uint64_t>(last_ns_) + static_cast<uint64_t>(since));
-    constexpr TimeNs kMost = TimeNs{1} << 60U;
-    if (last_ns_ > kMost || last_ns_ < -kMost) throw DamagedBlock("a time of decades");
+    constexpr TimeNs kMaxNs = TimeNs{1} << 60U;
+    expect(-kMaxNs <= last_ns_ && last_ns_ <= kMaxNs, "a time of decades");
     time_ns = last_ns_;
   }
   template <class Number>
   void number(Number& value) {
     const uint64_t read = number();
-    if (read > std::numeric_limits<Number>::max()) throw DamagedBlock("a number that is too large");
+    expect(read <= std::numeric_limits<Number>::max(), "a number that is too large");
     value = static_cast<Number>(read);
   }
   void signed_number(int64_t& value) {
     const uint64_t bits = number();
     value = static_cast<int64_t>((bits >> 1U) ^ ((bits & 1U) != 0 ? ~uint64_t{0} : 0));
   }
+  template <class Id>
+  void string(Id& id) {
+    number(id);
+    expect(id < names_.strings.size(), "a name that nothing defines");
+  }
+  void layout(LayoutId& id) {
+    number(id);
+    expect(id < names_.layouts.size(), "a layout that nothing defines");
+  }
+  void expect(bool is_valid, const char* fault) const {
+    if (!is_valid) throw std::runtime_error(fault);
+  }
   void flag(bool& value) {
     const uint64_t read = number();
-    if (read > 1) throw DamagedBlock("a flag that is neither 0 nor 1");
+    expect(read <= 1, "a flag that is neither 0 nor 1");
     value = read == 1;
   }
   template <class Choice>
   void choice(Choice& value, Choice last) {
     const uint64_t read = number();
-    if (read > static_cast<uint64_t>(last)) throw DamagedBlock("a choice that there is not");
+    expect(read <= static_cast<uint64_t>(last), "a value that its enumeration does not have");
     value = static_cast<Choice>(read);
   }
   void sizes(std::vector<int64_t>& sizes) {
@@ -81,14 +88,14 @@ class ByteReader {
   template <class Item>
   void all(std::vector<Item>& items) {
     items.resize(count());
-    for (Item& item : items) ItemFields<Item>::visit(item, *this);
+    for (Item& item : items) visit_fields(item, *this);
   }
 
  private:
   /// Reads the count of items that take a byte or more each.
   size_t count() {
     const uint64_t read = number();
-    if (read > bytes_.size() - next_) throw DamagedBlock("more things than bytes");
+    expect(read <= bytes_.size() - next_, "more items than bytes");
     return static_cast<size_t>(read);
   }
 
@@ -100,15 +107,16 @@ class ByteReader {
       value |= (read & 0x7fU) << shift;
       if ((read & 0x80U) == 0) return value;
     }
-    throw DamagedBlock("a number of more than 64 bits");
+    throw std::runtime_error("a number of more than 64 bits");
   }
 
   uint8_t byte() {
-    if (at_end()) throw DamagedBlock("an end in the middle of an event");
+    expect(!at_end(), "an end in the middle of an event");
     return static_cast<uint8_t>(bytes_[next_++]);
   }
 
   const std::string_view bytes_;
+  const Recording& names_;
   size_t next_ = 0;
   TimeNs last_ns_ = 0;
 };

@@ -95,36 +95,23 @@ class Writer {
     if (op.line != 0) args["line"] = recording_.text(op.line);
     args["arguments"] = words_of(recording_, op.arguments);
     args["results"] = words_of(recording_, op.results);
-    span(recording_.text(op.name), "op", op, place_of(op).track, std::move(args));
+    span(recording_.text(op.name), "op", op, place_of(op).first, std::move(args));
   }
 
-  struct Place {
-    uint32_t track = 0;
-    TimeNs time_ns = 0;
-  };
-
-  static Place place_of(const OnThread<OpEvent>& op) {
+  /// The track and begin of an op.
+  static std::pair<uint32_t, TimeNs> place_of(const OnThread<OpEvent>& op) {
     const Track track = op.phase == OpPhase::kReplay ? Track::kReplays : Track::kOps;
     return {number_of(op.thread, track), op.begin_ns};
   }
 
-  void arrow(const Place& from, const Place& to) {
-    const int64_t id = ++arrows_;
-    event({{"ph", "s"},
-           {"id", id},
-           {"name", "replay"},
-           {"cat", "replay"},
-           {"pid", pid()},
-           {"tid", from.track},
-           {"ts", us(from.time_ns)}});
-    event({{"ph", "f"},
-           {"bp", "e"},
-           {"id", id},
-           {"name", "replay"},
-           {"cat", "replay"},
-           {"pid", pid()},
-           {"tid", to.track},
-           {"ts", us(to.time_ns)}});
+  void arrow(std::pair<uint32_t, TimeNs> from, std::pair<uint32_t, TimeNs> to) {
+    const Json json = {{"id", ++arrows_}, {"name", "replay"}, {"cat", "replay"}, {"pid", pid()}};
+    Json begin = json;
+    begin.update({{"ph", "s"}, {"tid", from.first}, {"ts", us(from.second)}});
+    event(begin);
+    Json end = json;
+    end.update({{"ph", "f"}, {"bp", "e"}, {"tid", to.first}, {"ts", us(to.second)}});
+    event(end);
   }
 
   template <class Event>

@@ -2,6 +2,11 @@
 
 #include <remat/recording/html_report.h>
 
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -49,6 +54,12 @@ void write_page(const Json& data, std::ostream& out) {
   out << detail::kReportScript << page;
 }
 
+[[noreturn]] void refuse(const std::string& path) {
+  throw std::invalid_argument("[recording] " + path +
+                              ": expected a path that can be written, got '" +
+                              std::strerror(errno) + "'. Name another.");
+}
+
 }  // namespace
 
 void write_report(const Recording& recording, std::ostream& out, const ReportOptions& options) {
@@ -66,6 +77,34 @@ void write_report(const Recording& first, const Recording& second, std::ostream&
   runs.push_back(detail::report_data(first, options.name, points, rows));
   runs.push_back(detail::report_data(second, options.second_name, points, rows));
   write_page({{"runs", runs}}, out);
+}
+
+std::vector<std::string> write_report_file(const std::vector<std::string>& recordings,
+                                           const std::string& page) {
+  if (recordings.empty() || recordings.size() > 2) {
+    throw std::invalid_argument("[recording] report: expected one recording or two, got " +
+                                std::to_string(recordings.size()) + ".");
+  }
+  std::vector<Recording> read;
+  std::vector<std::string> damages;
+  ReportOptions options;
+  for (const std::string& path : recordings) {
+    (read.empty() ? options.name : options.second_name) =
+        std::filesystem::path(path).filename().string();
+    read.push_back(Recording::load(path));
+    if (!read.back().damage.empty())
+      damages.push_back(path + ": " + read.back().damage + ": what follows is left out");
+  }
+  std::ofstream file(page, std::ios::binary);
+  if (!file) refuse(page);
+  if (read.size() == 1) {
+    write_report(read[0], file, options);
+  } else {
+    write_report(read[0], read[1], file, options);
+  }
+  file.close();
+  if (!file) refuse(page);
+  return damages;
 }
 
 }  // namespace remat

@@ -34,9 +34,6 @@ class BlockFinder {
         makers_(ops_of_nodes(recording)) {
     for (size_t i = 0; i < recording.ops.size(); ++i)
       ops_.emplace(std::pair(recording.ops[i].thread, recording.ops[i].number), i);
-    // A load is recorded when the tensor is there: after the replay that made it.
-    for (const auto& load : recording.loads) note_wanted(load.region, load.time_ns);
-    for (const auto& replay : recording.replays) note_wanted(replay.region, replay.begin_ns);
   }
 
   std::vector<MemoryBlock> run() {
@@ -47,8 +44,9 @@ class BlockFinder {
     }
     look_at_saves_until(kEnd);
     look_at_ops_until(kEnd);
+    const std::unordered_map<uint64_t, TimeNs> wanted = first_wanted();
     for (MemoryBlock& block : blocks_) {
-      if (block.kind == BlockKind::kForward && block.call != 0 && waits_for_backward(block))
+      if (block.kind == BlockKind::kForward && block.call != 0 && waits_for_backward(block, wanted))
         block.kind = BlockKind::kKept;
     }
     return std::move(blocks_);
@@ -158,16 +156,25 @@ class BlockFinder {
     }
   }
 
-  void note_wanted(uint64_t region, TimeNs time_ns) {
-    const auto [known, is_new] = first_wanted_.emplace(region, time_ns);
-    known->second = std::min(known->second, time_ns);
+  /// The time when the backward pass first needs something of each region.
+  std::unordered_map<uint64_t, TimeNs> first_wanted() const {
+    std::unordered_map<uint64_t, TimeNs> wanted;
+    const auto add = [&](uint64_t region, TimeNs time_ns) {
+      TimeNs& first_ns = wanted.emplace(region, time_ns).first->second;
+      first_ns = std::min(first_ns, time_ns);
+    };
+    // A load is recorded when the tensor is there: after the replay that made it.
+    for (const auto& load : recording_.loads) add(load.region, load.time_ns);
+    for (const auto& replay : recording_.replays) add(replay.region, replay.begin_ns);
+    return wanted;
   }
 
   /// True if the block is alive when the backward pass first needs something of its region.
-  bool waits_for_backward(const MemoryBlock& block) const {
+  bool waits_for_backward(const MemoryBlock& block,
+                          const std::unordered_map<uint64_t, TimeNs>& first_wanted) const {
     if (block.end == MemoryBlock::kNone) return true;
-    const auto wanted = first_wanted_.find(block.region);
-    return wanted != first_wanted_.end() && wanted->second <= recording_.memory[block.end].time_ns;
+    const auto wanted = first_wanted.find(block.region);
+    return wanted != first_wanted.end() && wanted->second <= recording_.memory[block.end].time_ns;
   }
 
   bool accumulates(size_t node) const {
@@ -183,7 +190,6 @@ class BlockFinder {
   const std::vector<size_t> makers_;
   std::map<std::pair<uint32_t, uint64_t>, size_t> ops_;  // by thread and number
   std::unordered_map<uint64_t, size_t> alive_;           // indices into blocks_ by address
-  std::unordered_map<uint64_t, TimeNs> first_wanted_;    // by region
   std::vector<MemoryBlock> blocks_;
   size_t save_ = 0;  // next to look at
   size_t op_ = 0;    // next to look at

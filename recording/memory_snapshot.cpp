@@ -6,55 +6,75 @@
 #include <charconv>
 #include <cstddef>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <remat/recording/memory_blocks.h>
 
-#include "device_numbers.h"
-#include "json_writer.h"
 #include "pickle_writer.h"
 #include "region_labels.h"
 
 namespace remat {
 namespace {
 
-using detail::ValueWriter;
+using detail::PickleWriter;
 
-/// Why a block is alive. It determines the block's frames, and many blocks share it.
-struct Reason {
-  StringId op = 0;
-  std::string region;  ///< As text, with the slot.
-  StringId node = 0;
-  StringId line = 0;
-  BlockKind kind = BlockKind::kOutside;
-  StringId call = 0;
+// No machine has more devices, and a viewer has a list for each number.
+constexpr size_t kDeviceLimit = 1024;
 
-  auto order() const { return std::tie(op, region, node, line, kind, call); }
-  bool operator<(const Reason& other) const { return order() < other.order(); }
-};
+/// The number in "cuda:1"; nullopt for "cpu".
+std::optional<size_t> number_in(std::string_view device) {
+  const size_t colon = device.rfind(':');
+  if (colon == std::string_view::npos) return std::nullopt;
+  const std::string_view digits = device.substr(colon + 1);
+  size_t number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  const bool is_number = error == std::errc() && end == digits.data() + digits.size();
+  return is_number && number < kDeviceLimit ? std::optional(number) : std::nullopt;
+}
 
-/// An allocation or a free of one block on one device.
-struct Change {
-  size_t event = 0;  ///< Index into Recording::memory.
-  bool is_alloc = false;
-  size_t block = 0;
+/// Numbers for a viewer that knows no device names: 1 for "cuda:1"; "cpu" and other devices without
+/// an index get the first free number.
+std::map<StringId, size_t> device_numbers(const Recording& recording,
+                                          const std::vector<MemoryBlock>& blocks) {
+  std::set<StringId> devices;
+  for (const MemoryBlock& block : blocks) devices.insert(block.device);
+  std::map<StringId, size_t> numbers;
+  std::set<size_t> taken;
+  for (const StringId device : devices) {
+    const std::optional<size_t> number = number_in(recording.text(device));
+    if (number && taken.insert(*number).second) numbers.emplace(device, *number);
+  }
+  size_t next = 0;
+  for (const StringId device : devices) {
+    if (numbers.count(device) > 0) continue;
+    while (taken.count(next) > 0) ++next;
+    numbers.emplace(device, next++);
+  }
+  return numbers;
+}
 
-  /// A free comes before the next allocation at the same address.
-  auto order() const { return std::tie(event, is_alloc, block); }
-  bool operator<(const Change& other) const { return order() < other.order(); }
-};
+/// An event of one block on one device: its index in Recording::memory, whether it is an
+/// allocation, and the block. A free comes before the next allocation at the same address.
+using Change = std::tuple<size_t, bool, size_t>;
+
+/// Why a block is alive: op, region with slot, node, line, kind and call. It determines the block's
+/// frames, and many blocks share it.
+using Reason = std::tuple<StringId, std::string, StringId, StringId, BlockKind, StringId>;
 
 class MemorySnapshot {
  public:
-  MemorySnapshot(const Recording& recording, ValueWriter& out)
+  MemorySnapshot(const Recording& recording, PickleWriter& out)
       : recording_(recording),
         out_(out),
         labels_(recording),
         blocks_(memory_blocks(recording)),
-        devices_(recording, blocks_) {}
+        devices_(device_numbers(recording, blocks_)) {}
 
   void run() {
     out_.begin_dict();
@@ -79,7 +99,7 @@ class MemorySnapshot {
   void write_segment(size_t place) {
     const MemoryBlock& block = blocks_[place];
     out_.begin_dict();
-    out_.number_at("device", static_cast<int64_t>(devices_.of(block.device)));
+    out_.number_at("device", static_cast<int64_t>(devices_.at(block.device)));
     out_.number_at("address", static_cast<int64_t>(block.address));
     for (const char* size : {"total_size", "allocated_size", "active_size", "requested_size"})
       out_.number_at(size, block.bytes);
@@ -111,9 +131,10 @@ class MemorySnapshot {
   }
 
   std::vector<std::vector<Change>> changes_by_device() const {
-    std::vector<std::vector<Change>> all(devices_.end());
+    std::vector<std::vector<Change>> all;
+    for (const auto& [device, number] : devices_) all.resize(std::max(all.size(), number + 1));
     for (size_t i = 0; i < blocks_.size(); ++i) {
-      std::vector<Change>& changes = all[devices_.of(blocks_[i].device)];
+      std::vector<Change>& changes = all[devices_.at(blocks_[i].device)];
       changes.push_back({blocks_[i].begin, true, i});
       if (blocks_[i].end != MemoryBlock::kNone) changes.push_back({blocks_[i].end, false, i});
     }
@@ -123,11 +144,11 @@ class MemorySnapshot {
 
   void write_trace(const std::vector<Change>& changes) {
     out_.begin_list();
-    for (const Change& change : changes) {
-      const int64_t time_us = time_us_of(recording_.memory[change.event].time_ns);
-      const MemoryBlock& block = blocks_[change.block];
+    for (const auto& [event, is_alloc, i] : changes) {
+      const int64_t time_us = time_us_of(recording_.memory[event].time_ns);
+      const MemoryBlock& block = blocks_[i];
       // The viewer draws a block in the segment that exists at that time.
-      if (change.is_alloc) {
+      if (is_alloc) {
         write_entry("segment_alloc", time_us, block);
         write_entry("alloc", time_us, block);
       } else {
@@ -160,26 +181,23 @@ class MemorySnapshot {
     const auto id = static_cast<uint32_t>(reasons_.size());
     out_.key("frames");
     if (!out_.begin_shared_list(reasons_.try_emplace(reason, id).first->second)) return;
-    if (reason.op != 0) write_frame(recording_.text(reason.op), reason.region, 0);
-    if (reason.node != 0) write_frame(recording_.text(reason.node), "backward", 0);
-    if (reason.line != 0) write_line(recording_.text(reason.line));
-    const std::string call =
-        reason.call == 0 ? "memory" : "call '" + recording_.text(reason.call) + "'";
-    write_frame(kind_name(reason.kind), call, 0);
+    const auto& [op, region, node, line, kind, call] = reason;
+    if (op != 0) write_frame(recording_.text(op), region, 0);
+    if (node != 0) write_frame(recording_.text(node), "backward", 0);
+    if (line != 0) write_line(recording_.text(line));
+    write_frame(kind_name(kind), call == 0 ? "memory" : "call '" + recording_.text(call) + "'", 0);
     out_.end_list();
   }
 
   Reason reason_of(const MemoryBlock& block) const {
-    Reason reason;
-    if (block.op != MemoryBlock::kNone) reason.op = recording_.ops[block.op].name;
-    if (block.node != MemoryBlock::kNone) reason.node = recording_.nodes[block.node].name;
-    const uint64_t region = block.slot == MemoryBlock::kNoSlot ? block.region : block.slot_region;
-    reason.region = region == 0 ? "no region" : labels_.of(region);
-    if (block.slot != MemoryBlock::kNoSlot) reason.region += ", slot " + std::to_string(block.slot);
-    reason.line = block.line;
-    reason.kind = block.kind;
-    reason.call = block.call;
-    return reason;
+    const StringId op =
+        block.op == MemoryBlock::kNone ? StringId{0} : recording_.ops[block.op].name;
+    const StringId node =
+        block.node == MemoryBlock::kNone ? StringId{0} : recording_.nodes[block.node].name;
+    const uint64_t id = block.slot == MemoryBlock::kNoSlot ? block.region : block.slot_region;
+    std::string region = id == 0 ? "no region" : labels_.of(id);
+    if (block.slot != MemoryBlock::kNoSlot) region += ", slot " + std::to_string(block.slot);
+    return {op, std::move(region), node, block.line, block.kind, block.call};
   }
 
   /// Parses a line such as "model.py:12 forward".
@@ -203,23 +221,18 @@ class MemorySnapshot {
   }
 
   const Recording& recording_;
-  ValueWriter& out_;
+  PickleWriter& out_;
   const detail::RegionLabels labels_;
   const std::vector<MemoryBlock> blocks_;
-  const detail::DeviceNumbers devices_;
+  const std::map<StringId, size_t> devices_;
   std::map<Reason, uint32_t> reasons_;  // values are ids of lists of frames
 };
 
 }  // namespace
 
-void write_memory_snapshot(const Recording& recording, SnapshotFormat format, std::ostream& out) {
-  if (format == SnapshotFormat::kPickle) {
-    detail::PickleWriter pickle(out);
-    MemorySnapshot(recording, pickle).run();
-  } else {
-    detail::JsonWriter json(out);
-    MemorySnapshot(recording, json).run();
-  }
+void write_memory_snapshot(const Recording& recording, std::ostream& out) {
+  PickleWriter pickle(out);
+  MemorySnapshot(recording, pickle).run();
 }
 
 }  // namespace remat

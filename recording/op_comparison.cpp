@@ -3,87 +3,83 @@
 #include "op_comparison.h"
 
 #include <algorithm>
-#include <array>
+#include <iterator>
 
 #include "storage_origins.h"
 
 namespace remat::detail {
 namespace {
 
-constexpr std::array<std::string_view, 46> kViews = {"_conj",
-                                                     "_neg_view",
-                                                     "_reshape_alias",
-                                                     "_unsafe_view",
-                                                     "adjoint",
-                                                     "alias",
-                                                     "as_strided",
-                                                     "chunk",
-                                                     "conj",
-                                                     "contiguous",
-                                                     "detach",
-                                                     "diagonal",
-                                                     "expand",
-                                                     "expand_as",
-                                                     "flatten",
-                                                     "imag",
-                                                     "lift_fresh",
-                                                     "mT",
-                                                     "movedim",
-                                                     "narrow",
-                                                     "numpy_T",
-                                                     "permute",
-                                                     "positive",
-                                                     "real",
-                                                     "reshape",
-                                                     "resolve_conj",
-                                                     "resolve_neg",
-                                                     "select",
-                                                     "slice",
-                                                     "split",
-                                                     "split_with_sizes",
-                                                     "squeeze",
-                                                     "swapaxes",
-                                                     "swapdims",
-                                                     "t",
-                                                     "tensor_split",
-                                                     "transpose",
-                                                     "unbind",
-                                                     "unflatten",
-                                                     "unfold",
-                                                     "unsafe_chunk",
-                                                     "unsqueeze",
-                                                     "view",
-                                                     "view_as",
-                                                     "view_as_complex",
-                                                     "view_as_real"};
+constexpr std::string_view kViews[] = {"_conj",
+                                       "_neg_view",
+                                       "_reshape_alias",
+                                       "_unsafe_view",
+                                       "adjoint",
+                                       "alias",
+                                       "as_strided",
+                                       "chunk",
+                                       "conj",
+                                       "contiguous",
+                                       "detach",
+                                       "diagonal",
+                                       "expand",
+                                       "expand_as",
+                                       "flatten",
+                                       "imag",
+                                       "lift_fresh",
+                                       "mT",
+                                       "movedim",
+                                       "narrow",
+                                       "numpy_T",
+                                       "permute",
+                                       "positive",
+                                       "real",
+                                       "reshape",
+                                       "resolve_conj",
+                                       "resolve_neg",
+                                       "select",
+                                       "slice",
+                                       "split",
+                                       "split_with_sizes",
+                                       "squeeze",
+                                       "swapaxes",
+                                       "swapdims",
+                                       "t",
+                                       "tensor_split",
+                                       "transpose",
+                                       "unbind",
+                                       "unflatten",
+                                       "unfold",
+                                       "unsafe_chunk",
+                                       "unsqueeze",
+                                       "view",
+                                       "view_as",
+                                       "view_as_complex",
+                                       "view_as_real"};
 
 using Cause = std::optional<DifferenceCause>;
-
-struct Sides {
-  const ComparedOp& a;
-  const ComparedOp& b;
-};
 
 const RecordedLayout& layout_of(const ComparedOp& side, const RecordedTensor& tensor) {
   return side.recording.layouts[tensor.layout];
 }
 
 /// The cause for two tensors that both exist.
-Cause cause_of_type(const Sides& sides, const RecordedTensor& a, const RecordedTensor& b) {
-  const RecordedLayout& before = layout_of(sides.a, a);
-  const RecordedLayout& now = layout_of(sides.b, b);
-  if (sides.a.recording.text(before.dtype) != sides.b.recording.text(now.dtype))
-    return DifferenceCause::kDtype;
-  if (sides.a.recording.text(before.device) != sides.b.recording.text(now.device))
+Cause cause_of_type(const ComparedOp& a, const RecordedTensor& in_a, const ComparedOp& b,
+                    const RecordedTensor& in_b) {
+  const RecordedLayout& before = layout_of(a, in_a);
+  const RecordedLayout& now = layout_of(b, in_b);
+  if (a.recording.text(before.dtype) != b.recording.text(now.dtype)) return DifferenceCause::kDtype;
+  if (a.recording.text(before.device) != b.recording.text(now.device))
     return DifferenceCause::kDevice;
   if (before.sizes != now.sizes) return DifferenceCause::kShape;
   return std::nullopt;
 }
 
-Cause cause_of_layout(const Sides& sides, const RecordedTensor& a, const RecordedTensor& b) {
-  const RecordedLayout& before = layout_of(sides.a, a);
-  const RecordedLayout& now = layout_of(sides.b, b);
-  if (before.strides != now.strides || a.offset != b.offset) return DifferenceCause::kLayout;
+Cause cause_of_layout(const ComparedOp& a, const RecordedTensor& in_a, const ComparedOp& b,
+                      const RecordedTensor& in_b) {
+  const RecordedLayout& before = layout_of(a, in_a);
+  const RecordedLayout& now = layout_of(b, in_b);
+  if (before.strides != now.strides || in_a.offset != in_b.offset) return DifferenceCause::kLayout;
   if (before.requires_grad != now.requires_grad) return DifferenceCause::kRequiresGrad;
   return std::nullopt;
 }
@@ -100,17 +96,17 @@ Cause cause_of_origin(const TensorOrigin& a, const TensorOrigin& b, OutsidePairs
   return a.number == b.number && a.stream == b.stream ? Cause() : DifferenceCause::kInsideTensor;
 }
 
-Cause cause_of_tensors(const Sides& sides, OutsidePairs& pairs, bool strictly) {
-  const auto& before = sides.a.event().arguments;
-  const auto& now = sides.b.event().arguments;
+Cause cause_of_tensors(const ComparedOp& a, const ComparedOp& b, OutsidePairs& pairs,
+                       bool strictly) {
+  const auto& before = a.event().arguments;
+  const auto& now = b.event().arguments;
   for (size_t i = 0; i < std::min(before.size(), now.size()); ++i) {
     if ((before[i].layout == 0) != (now[i].layout == 0)) return DifferenceCause::kOptional;
     if (before[i].layout == 0) continue;
-    if (const Cause cause = cause_of_type(sides, before[i], now[i])) return cause;
-    if (const Cause cause = cause_of_layout(sides, before[i], now[i])) return cause;
-    if (i >= sides.a.origins.size() || i >= sides.b.origins.size()) continue;
-    if (const Cause cause =
-            cause_of_origin(sides.a.origins[i], sides.b.origins[i], pairs, strictly))
+    if (const Cause cause = cause_of_type(a, before[i], b, now[i])) return cause;
+    if (const Cause cause = cause_of_layout(a, before[i], b, now[i])) return cause;
+    if (i >= a.origins.size() || i >= b.origins.size()) continue;
+    if (const Cause cause = cause_of_origin(a.origins[i], b.origins[i], pairs, strictly))
       return cause;
   }
   if (before.size() != now.size()) return DifferenceCause::kOptional;
@@ -138,25 +134,26 @@ DifferenceCause cause_of_kind(ValueKind kind, bool in_list, std::string_view op)
   return DifferenceCause::kOptional;
 }
 
-bool same_value(const Sides& sides, const RecordedValue& a, const RecordedValue& b) {
+bool same_value(const Recording& recording_a, const RecordedValue& a, const Recording& recording_b,
+                const RecordedValue& b) {
   if (a.kind != b.kind) return false;
   if (a.kind != ValueKind::kText) return a.bits == b.bits;
-  return sides.a.recording.text(static_cast<StringId>(a.bits)) ==
-         sides.b.recording.text(static_cast<StringId>(b.bits));
+  return recording_a.text(static_cast<StringId>(a.bits)) ==
+         recording_b.text(static_cast<StringId>(b.bits));
 }
 
-Cause cause_of_values(const Sides& sides) {
-  const auto& before = sides.a.event().values;
-  const auto& now = sides.b.event().values;
+Cause cause_of_values(const ComparedOp& a, const ComparedOp& b) {
+  const auto& before = a.event().values;
+  const auto& now = b.event().values;
   uint64_t elements = 0;  // elements left in the list that contains the next value
   for (size_t i = 0; i < std::min(before.size(), now.size()); ++i) {
-    if (!same_value(sides, before[i], now[i])) {
+    if (!same_value(a.recording, before[i], b.recording, now[i])) {
       const bool are_numbers = before[i].kind != ValueKind::kNone &&
                                now[i].kind != ValueKind::kNone && before[i].kind != now[i].kind;
       return are_numbers
                  ? DifferenceCause::kNumber
                  : cause_of_kind(before[i].kind == now[i].kind ? now[i].kind : ValueKind::kNone,
-                                 elements > 0, sides.a.name());
+                                 elements > 0, a.name());
     }
     if (elements > 0) --elements;
     if (before[i].kind == ValueKind::kList) elements = before[i].bits;
@@ -166,13 +163,13 @@ Cause cause_of_values(const Sides& sides) {
 }
 
 /// Compares results: an op inside may have done something else (autocast, sizes from data).
-Cause cause_of_results(const Sides& sides) {
-  const OpEvent& before = sides.a.event();
-  const OpEvent& now = sides.b.event();
+Cause cause_of_results(const ComparedOp& a, const ComparedOp& b) {
+  const OpEvent& before = a.event();
+  const OpEvent& now = b.event();
   if (before.threw || now.threw) return std::nullopt;
   for (size_t i = 0; i < std::min(before.results.size(), now.results.size()); ++i) {
     if (before.results[i].layout == 0 || now.results[i].layout == 0) continue;
-    if (const Cause cause = cause_of_type(sides, before.results[i], now.results[i])) return cause;
+    if (const Cause cause = cause_of_type(a, before.results[i], b, now.results[i])) return cause;
   }
   return std::nullopt;
 }
@@ -200,10 +197,9 @@ bool OutsidePairs::match(const TensorOrigin& a, const TensorOrigin& b, bool stri
 
 std::optional<DifferenceCause> cause_of(const ComparedOp& a, const ComparedOp& b,
                                         OutsidePairs& pairs, bool strictly) {
-  const Sides sides{a, b};
-  if (const Cause cause = cause_of_tensors(sides, pairs, strictly)) return cause;
-  if (const Cause cause = cause_of_values(sides)) return cause;
-  return cause_of_results(sides);
+  if (const Cause cause = cause_of_tensors(a, b, pairs, strictly)) return cause;
+  if (const Cause cause = cause_of_values(a, b)) return cause;
+  return cause_of_results(a, b);
 }
 
 bool is_number(const Recording& recording, const RecordedTensor& tensor) {
@@ -212,7 +208,7 @@ bool is_number(const Recording& recording, const RecordedTensor& tensor) {
 }
 
 bool is_view(std::string_view op) {
-  return std::find(kViews.begin(), kViews.end(), base_name(op)) != kViews.end();
+  return std::ranges::find(kViews, base_name(op)) != std::end(kViews);
 }
 
 bool is_cast(std::string_view op) {

@@ -3,8 +3,7 @@
 #include "pickle_writer.h"
 
 #include <limits>
-
-#include "utf8_text.h"
+#include <nlohmann/json.hpp>
 
 namespace remat::detail {
 namespace {
@@ -27,6 +26,13 @@ constexpr char kPut = 'q';
 constexpr char kLongPut = 'r';
 constexpr char kGet = 'h';
 constexpr char kLongGet = 'j';
+
+/// Replaces each byte of `text` that is not part of valid UTF-8 by U+FFFD: names of threads and
+/// files may be any bytes.
+std::string utf8_of(std::string_view text) {
+  using nlohmann::json;
+  return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace));
+}
 
 }  // namespace
 

@@ -6,31 +6,46 @@
 // https://docs.python.org/3/library/pickle.html, and its opcodes in Lib/pickletools.py
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
-
-#include "value_writer.h"
 
 namespace remat::detail {
 
 /// Writes protocol 2. Repeated texts become references.
-class PickleWriter final : public ValueWriter {
+class PickleWriter {
  public:
   explicit PickleWriter(std::ostream& out);
 
-  void begin_dict() override;
-  void key(std::string_view name) override;
-  void end_dict() override;
-  void begin_list() override;
-  void end_list() override;
-  void number(int64_t value) override;
-  void text(std::string_view value) override;
-  void flag(bool value) override;
-  bool begin_shared_list(uint32_t id) override;
-  void finish() override;
+  void begin_dict();
+  /// Writes a key of the open dict; its value must come next.
+  void key(std::string_view name);
+  void end_dict();
+  void begin_list();
+  void end_list();
+  void number(int64_t value);
+  void text(std::string_view value);
+  void flag(bool value);
+
+  /// As begin_list(), for a list that may be repeated. Returns false if a reference to the list of
+  /// that `id` was written instead; then write neither its items nor its end.
+  bool begin_shared_list(uint32_t id);
+
+  /// Call after the only top-level value.
+  void finish();
+
+  void number_at(std::string_view name, int64_t value) {
+    key(name);
+    number(value);
+  }
+  void text_at(std::string_view name, std::string_view value) {
+    key(name);
+    text(value);
+  }
 
  private:
   void write_text(std::string_view value);

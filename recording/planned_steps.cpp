@@ -10,12 +10,6 @@
 namespace remat::detail {
 namespace {
 
-/// Times of the first and last event of a region that ran by the plan.
-struct Span {
-  TimeNs begin_ns = 0;
-  TimeNs last_ns = 0;
-};
-
 /// Time just before the thread's next op of the program after `time_ns`, else the end of its ops.
 TimeNs next_op_of_program(const Recording& recording, uint32_t thread, TimeNs time_ns) {
   TimeNs last = time_ns;
@@ -30,32 +24,35 @@ TimeNs next_op_of_program(const Recording& recording, uint32_t thread, TimeNs ti
 
 }  // namespace
 
-std::vector<PlannedStep> planned_steps(const Recording& recording, const OnThread<PlanEvent>& plan,
-                                       TimeNs end_ns) {
+std::vector<std::pair<TimeNs, TimeNs>> planned_steps(const Recording& recording,
+                                                     const OnThread<PlanEvent>& plan,
+                                                     TimeNs end_ns) {
   const std::string& name = recording.text(plan.label);
-  std::map<uint64_t, Span> steps;  // by the whole region, since events name its segments
+  // Times of the first and the last event by the whole region, since events name its segments.
+  std::map<uint64_t, std::pair<TimeNs, TimeNs>> steps;
   std::unordered_map<uint64_t, uint64_t> wholes;
+  const auto note_event = [&](uint64_t whole, TimeNs time_ns) {
+    TimeNs& last_ns = steps.try_emplace(whole, time_ns, time_ns).first->second.second;
+    last_ns = std::max(last_ns, time_ns);
+  };
   for (const auto& region : recording.regions) {
     const bool is_planned = region.thread == plan.thread && region.time_ns >= plan.time_ns &&
                             recording.text(region.label).find(name) != std::string::npos;
     if (!is_planned && steps.count(region.whole) == 0) continue;
-    const auto [step, is_new] =
-        steps.try_emplace(region.whole, Span{region.time_ns, region.time_ns});
-    step->second.last_ns = std::max(step->second.last_ns, region.time_ns);
+    note_event(region.whole, region.time_ns);
     wholes.emplace(region.region, region.whole);
   }
   for (const auto& load : recording.loads) {
     const auto whole = wholes.find(load.region);
-    if (whole == wholes.end()) continue;
-    Span& step = steps[whole->second];
-    step.last_ns = std::max(step.last_ns, load.time_ns);
+    if (whole != wholes.end()) note_event(whole->second, load.time_ns);
   }
-  std::vector<PlannedStep> planned;
+  std::vector<std::pair<TimeNs, TimeNs>> planned;
   for (const auto& [whole, step] : steps) {
-    if (step.begin_ns >= end_ns) continue;
-    planned.push_back({step.begin_ns, next_op_of_program(recording, plan.thread, step.last_ns)});
+    const auto [begin_ns, last_ns] = step;
+    if (begin_ns >= end_ns) continue;
+    planned.emplace_back(begin_ns, next_op_of_program(recording, plan.thread, last_ns));
   }
-  if (planned.empty()) planned.push_back({plan.time_ns, end_ns});
+  if (planned.empty()) planned.emplace_back(plan.time_ns, end_ns);
   return planned;
 }
 

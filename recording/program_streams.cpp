@@ -10,17 +10,9 @@
 namespace remat::detail {
 namespace {
 
-uint32_t kind_of(OpPhase phase) {
-  switch (phase) {
-    case OpPhase::kOutside:
-    case OpPhase::kForward:
-      break;
-    case OpPhase::kReplay:
-      return StreamKind::kReplays;
-    case OpPhase::kBackward:
-      return StreamKind::kBackward;
-  }
-  return StreamKind::kProgram;
+StreamKind kind_of(OpPhase phase) {
+  if (phase == OpPhase::kReplay) return kReplayStream;
+  return phase == OpPhase::kBackward ? kBackwardStream : kProgramStream;
 }
 
 }  // namespace
@@ -42,8 +34,8 @@ void ProgramStreams::add(size_t op) {
   const auto& event = recording_.ops[op];
   const uint32_t rank =
       ranks_.emplace(event.thread, static_cast<uint32_t>(ranks_.size())).first->second;
-  const uint32_t stream = rank * StreamKind::kKinds + kind_of(event.phase);
-  if (stream >= streams_.size()) streams_.resize((rank + 1) * StreamKind::kKinds);
+  const uint32_t stream = rank * kStreamKinds + kind_of(event.phase);
+  if (stream >= streams_.size()) streams_.resize((rank + 1) * kStreamKinds);
   places_[op] = {stream, streams_[stream].size()};
   streams_[stream].push_back(op);
 }
@@ -53,9 +45,10 @@ TensorOrigin ProgramStreams::made_by(size_t maker) const {
   size_t op = maker;
   while (op != kNoOp && forwards_[op] == kNoOp) op = nesting_.caller(op);
   const auto known = places_.find(nesting_.outermost(op == kNoOp ? maker : forwards_[op]));
-  if (known == places_.end() || known->second.stream % StreamKind::kKinds == StreamKind::kReplays)
-    return {};
-  return {OriginKind::kMade, known->second.number, known->second.stream, 0, op != kNoOp};
+  if (known == places_.end()) return {};
+  const auto [stream, number] = known->second;
+  if (stream % kStreamKinds == kReplayStream) return {};
+  return {OriginKind::kMade, number, stream, 0, op != kNoOp};
 }
 
 std::vector<TensorOrigin> ProgramStreams::origins(uint32_t stream, size_t op) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <remat/recording/recording.h>
@@ -28,11 +29,6 @@ class ProgramStreams {
   std::vector<TensorOrigin> origins(uint32_t stream, size_t op);
 
  private:
-  struct Place {
-    uint32_t stream = 0;
-    size_t number = 0;
-  };
-
   void add(size_t op);
   TensorOrigin made_by(size_t maker) const;
 
@@ -42,8 +38,8 @@ class ProgramStreams {
   const std::vector<size_t> forwards_;
   std::unordered_map<uint32_t, uint32_t> ranks_;  // by thread, in the order in which threads began
   std::vector<std::vector<size_t>> streams_;
-  std::unordered_map<size_t, Place> places_;                   // places of ops in streams_
-  std::vector<std::unordered_map<uint64_t, size_t>> outside_;  // numbers by stream and storage
+  std::unordered_map<size_t, std::pair<uint32_t, size_t>> places_;  // stream and number by op
+  std::vector<std::unordered_map<uint64_t, size_t>> outside_;       // numbers by stream and storage
 };
 
 /// Labels of the replayed regions, in order.

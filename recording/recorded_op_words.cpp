@@ -2,12 +2,62 @@
 
 #include "recorded_op_words.h"
 
-#include "value_words.h"
+#include <bit>
+#include <sstream>
 
 namespace remat::detail {
 namespace {
 
 constexpr size_t kLongText = 600;
+
+std::string words_of_double(double value) {
+  std::ostringstream words;
+  words << value;
+  return words.str();
+}
+
+/// The text of a value that is no list.
+std::string words_of_scalar(const Recording& recording, const RecordedValue& value) {
+  switch (value.kind) {
+    case ValueKind::kNone:
+      return "none";
+    case ValueKind::kInt:
+      return std::to_string(static_cast<int64_t>(value.bits));
+    case ValueKind::kDouble:
+      return words_of_double(std::bit_cast<double>(value.bits));
+    case ValueKind::kBool:
+      return value.bits != 0 ? "true" : "false";
+    case ValueKind::kText:
+      if (value.bits < recording.strings.size()) return "'" + recording.strings[value.bits] + "'";
+      break;
+    case ValueKind::kList:
+      return "[]";
+    case ValueKind::kOther:
+      break;
+  }
+  return "...";
+}
+
+// Lists are kept on an explicit stack, because a damaged recording may nest them arbitrarily deep.
+/// "[1, -2], 'mean', 0.5, true, none"
+std::string words_of_values(const Recording& recording, const std::vector<RecordedValue>& values) {
+  std::string words;
+  std::vector<uint64_t> missing;  // elements missing in each open list
+  for (const RecordedValue& value : values) {
+    if (!words.empty() && words.back() != '[') words += ", ";
+    if (value.kind == ValueKind::kList && value.bits > 0) {
+      words += "[";
+      missing.push_back(value.bits);
+      continue;
+    }
+    words += words_of_scalar(recording, value);
+    while (!missing.empty() && --missing.back() == 0) {
+      words += "]";
+      missing.pop_back();
+    }
+  }
+  return words + std::string(missing.size(), ']');
+}
 
 std::string origin_words(const TensorOrigin& origin, uint32_t stream) {
   if (origin.kind == OriginKind::kUnknown) return "";
@@ -18,11 +68,11 @@ std::string origin_words(const TensorOrigin& origin, uint32_t stream) {
   }
   std::string words = " of op " + std::to_string(origin.number);
   if (origin.stream == stream) return words;
-  const uint32_t kind = origin.stream % StreamKind::kKinds;
-  if (kind == StreamKind::kBackward) words += " of backward";
-  if (kind == StreamKind::kReplays) words += " of replays";
-  const uint32_t thread = origin.stream / StreamKind::kKinds;
-  if (thread != stream / StreamKind::kKinds) words += " on thread " + std::to_string(thread);
+  const uint32_t kind = origin.stream % kStreamKinds;
+  if (kind == kBackwardStream) words += " of backward";
+  if (kind == kReplayStream) words += " of replays";
+  const uint32_t thread = origin.stream / kStreamKinds;
+  if (thread != stream / kStreamKinds) words += " on thread " + std::to_string(thread);
   return words;
 }
 

@@ -28,14 +28,14 @@ struct TensorOrigin {
   bool is_replayed = false;
 };
 
-/// Ops of a run that are compared one by one. A stream holds the ops of one kind on one thread:
-/// stream / kKinds is the thread, in the order in which threads began.
-struct StreamKind {
-  static constexpr uint32_t kProgram = 0;  ///< Outside regions and in their forwards.
-  static constexpr uint32_t kBackward = 1;
-  static constexpr uint32_t kReplays = 2;
-  static constexpr uint32_t kKinds = 3;
+/// Kinds of ops of a run that are compared one by one. A stream holds the ops of one kind on one
+/// thread: stream / kStreamKinds is the thread, in the order in which threads began.
+enum StreamKind : uint32_t {
+  kProgramStream = 0,  ///< Ops outside regions and in their forwards
+  kBackwardStream = 1,
+  kReplayStream = 2,
 };
+inline constexpr uint32_t kStreamKinds = 3;
 
 /// A text such as "aten::mul.Tensor(float32 [4] on cpu of op 3, float32 [4] on cpu from outside #1,
 /// 2)". `origins` are those of the arguments; `stream` is the op's own.

@@ -16,72 +16,35 @@ namespace remat {
 namespace {
 
 using detail::ByteReader;
-using detail::DamagedBlock;
-using detail::EventKind;
 
 [[noreturn]] void fail(const std::string& source, const std::string& rest) {
   throw std::invalid_argument("[recording] " + source + ": " + rest);
 }
 
-/// Checks that all strings and layouts that an event names are defined.
-class Names {
- public:
-  explicit Names(const Recording& recording) : recording_(recording) {}
+/// Calls fn with each list of events.
+template <class Fn>
+void for_each_list(Recording& recording, Fn&& fn) {
+  fn(recording.ops);
+  fn(recording.memory);
+  fn(recording.saves);
+  fn(recording.loads);
+  fn(recording.nodes);
+  fn(recording.regions);
+  fn(recording.replays);
+  fn(recording.calls);
+  fn(recording.marks);
+  fn(recording.threads);
+  fn(recording.plans);
+}
 
-  void check(const OpEvent& event) const {
-    string(event.name);
-    string(event.call);
-    string(event.line);
-    for (const RecordedTensor& tensor : event.arguments) layout(tensor.layout);
-    for (const RecordedValue& value : event.values) this->value(value);
-    for (const RecordedTensor& tensor : event.results) layout(tensor.layout);
-    if (event.end_slot < event.first_slot) throw DamagedBlock("slots that end before they begin");
+template <class Event>
+TimeNs time_of(const Event& event) {
+  if constexpr (requires { event.begin_ns; }) {
+    return event.begin_ns;
+  } else {
+    return event.time_ns;
   }
-  void check(const MemoryEvent& event) const {
-    constexpr int64_t kMost = int64_t{1} << 44U;
-    if (event.bytes > kMost) throw DamagedBlock("more memory than a machine has");
-    string(event.device);
-  }
-  void check(const SaveEvent& event) const { layout(event.tensor.layout); }
-  void check(const LoadEvent& /*event*/) const {}
-  void check(const NodeEvent& event) const { string(event.name); }
-  void check(const RegionEvent& event) const { string(event.label); }
-  void check(const ReplayEvent& /*event*/) const {}
-  void check(const CallEvent& event) const {
-    string(event.name);
-    string(event.policy);
-  }
-  void check(const MarkEvent& event) const { string(event.name); }
-  void check(const ThreadEvent& event) const { string(event.name); }
-  void check(const PlanEvent& event) const {
-    string(event.label);
-    string(event.plan);
-  }
-  void check(const ProcessEvent& event) const {
-    string(event.program);
-    string(event.torch_version);
-  }
-  void check(const RecordedLayout& layout) const {
-    string(layout.dtype);
-    string(layout.device);
-    if (!layout.strides.empty() && layout.strides.size() != layout.sizes.size())
-      throw DamagedBlock("strides that do not go with their sizes");
-  }
-
- private:
-  void string(StringId id) const {
-    if (id >= recording_.strings.size()) throw DamagedBlock("a name that nothing defines");
-  }
-  void value(const RecordedValue& value) const {
-    if (value.kind == ValueKind::kText && value.bits >= recording_.strings.size())
-      throw DamagedBlock("a text that nothing defines");
-  }
-  void layout(LayoutId id) const {
-    if (id >= recording_.layouts.size()) throw DamagedBlock("a layout that nothing defines");
-  }
-
-  const Recording& recording_;
-};
+}
 
 class RecordingReader {
  public:
@@ -98,7 +61,7 @@ class RecordingReader {
       }
       try {
         read(*block);
-      } catch (const DamagedBlock& damage) {
+      } catch (const std::runtime_error& damage) {
         damaged(at, std::string("got ") + damage.what());
         break;
       }
@@ -125,73 +88,30 @@ class RecordingReader {
   }
 
   void read(const detail::FileBlock& block) {
-    ByteReader reader(block.events);
-    while (!reader.at_end()) read_event(reader, block.thread);
+    ByteReader reader(block.events, recording_);
+    while (!reader.at_end()) read_record(reader, block.thread);
   }
 
-  void read_event(ByteReader& reader, uint32_t thread) {
-    switch (reader.kind()) {
-      case EventKind::kString:
-        recording_.strings.push_back(reader.text());
-        return;
-      case EventKind::kLayout:
-        recording_.layouts.push_back(checked<RecordedLayout>(reader));
-        return;
-      case EventKind::kProcess:
-        recording_.process = checked<ProcessEvent>(reader);
-        return;
-      case EventKind::kOp:
-        return add(recording_.ops, reader, thread);
-      case EventKind::kMemory:
-        return add(recording_.memory, reader, thread);
-      case EventKind::kSave:
-        return add(recording_.saves, reader, thread);
-      case EventKind::kLoad:
-        return add(recording_.loads, reader, thread);
-      case EventKind::kNode:
-        return add(recording_.nodes, reader, thread);
-      case EventKind::kRegion:
-        return add(recording_.regions, reader, thread);
-      case EventKind::kReplay:
-        return add(recording_.replays, reader, thread);
-      case EventKind::kCall:
-        return add(recording_.calls, reader, thread);
-      case EventKind::kMark:
-        return add(recording_.marks, reader, thread);
-      case EventKind::kThread:
-        return add(recording_.threads, reader, thread);
-      case EventKind::kPlan:
-        return add(recording_.plans, reader, thread);
-    }
-    throw DamagedBlock("an event of a kind that there is not");
-  }
-
-  template <class Event>
-  Event checked(ByteReader& reader) const {
-    Event event = reader.event<Event>();
-    Names(recording_).check(event);
-    return event;
-  }
-
-  template <class Event>
-  void add(std::vector<OnThread<Event>>& events, ByteReader& reader, uint32_t thread) {
-    events.push_back({checked<Event>(reader), thread});
+  void read_record(ByteReader& reader, uint32_t thread) {
+    const uint8_t kind = reader.kind();
+    if (kind == detail::kStringKind) return recording_.strings.push_back(reader.text());
+    if (kind == detail::kind_of<RecordedLayout>())
+      return recording_.layouts.push_back(reader.event<RecordedLayout>());
+    bool is_known = kind == detail::kind_of<ProcessEvent>();
+    if (is_known) recording_.process = reader.event<ProcessEvent>();
+    for_each_list(recording_, [&]<class Event>(std::vector<OnThread<Event>>& events) {
+      if (kind != detail::kind_of<Event>()) return;
+      events.push_back({reader.event<Event>(), thread});
+      is_known = true;
+    });
+    reader.expect(is_known, "an event of an unknown kind");
   }
 
   void sort() {
-    const auto by_begin = [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; };
-    const auto by_time = [](const auto& a, const auto& b) { return a.time_ns < b.time_ns; };
-    std::stable_sort(recording_.ops.begin(), recording_.ops.end(), by_begin);
-    std::stable_sort(recording_.nodes.begin(), recording_.nodes.end(), by_begin);
-    std::stable_sort(recording_.replays.begin(), recording_.replays.end(), by_begin);
-    std::stable_sort(recording_.memory.begin(), recording_.memory.end(), by_time);
-    std::stable_sort(recording_.saves.begin(), recording_.saves.end(), by_time);
-    std::stable_sort(recording_.loads.begin(), recording_.loads.end(), by_time);
-    std::stable_sort(recording_.regions.begin(), recording_.regions.end(), by_time);
-    std::stable_sort(recording_.calls.begin(), recording_.calls.end(), by_time);
-    std::stable_sort(recording_.marks.begin(), recording_.marks.end(), by_time);
-    std::stable_sort(recording_.threads.begin(), recording_.threads.end(), by_time);
-    std::stable_sort(recording_.plans.begin(), recording_.plans.end(), by_time);
+    for_each_list(recording_, [](auto& events) {
+      std::stable_sort(events.begin(), events.end(),
+                       [](const auto& a, const auto& b) { return time_of(a) < time_of(b); });
+    });
   }
 
   Recording recording_;

@@ -18,10 +18,11 @@ namespace remat {
 namespace {
 
 using detail::ComparedOp;
+using detail::kReplayStream;
+using detail::kStreamKinds;
 using detail::OutsidePairs;
 using detail::ProgramStreams;
 using detail::ReplaySides;
-using detail::StreamKind;
 using detail::TensorOrigin;
 
 constexpr size_t kShownBefore = 3;
@@ -120,12 +121,10 @@ class SequenceComparison {
       found.second = b_.ops[i];
       found.second_line = b_.recording.text(b_.recording.ops[found.second].line);
     }
-    const bool in_first = !b_.has(i);
-    const OpSequence& told = in_first ? a_ : b_;
-    if (told.has(i)) {
-      const auto& op = told.recording.ops[told.ops[i]];
-      found.phase = op.phase;
-      if (op.region != 0) found.region = detail::RegionLabels(told.recording).of(op.region);
+    const OpSequence& side = b_.has(i) ? b_ : a_;
+    if (side.has(i)) {
+      const uint64_t region = side.recording.ops[side.ops[i]].region;
+      found.region = detail::RegionLabels(side.recording).of(region);
     }
     return found;
   }
@@ -164,7 +163,6 @@ std::optional<RecordingDifference> difference_of(const ReplaySides& sides,
       pairs, 0);
   auto found = comparison.run();
   if (!found) return found;
-  found->phase = OpPhase::kReplay;
   found->replay = replay.replay;
   if (found->region.empty()) found->region = detail::RegionLabels(recording).of(replay.region);
   return found;
@@ -180,13 +178,13 @@ std::optional<RecordingDifference> first_difference(const Recording& a, const Re
   const size_t streams = std::max(first.streams().size(), second.streams().size());
   OutsidePairs pairs;
   for (uint32_t stream = 0; stream < streams; ++stream) {
-    if (stream % StreamKind::kKinds == StreamKind::kReplays && !with_replays) continue;
+    if (stream % kStreamKinds == kReplayStream && !with_replays) continue;
     SequenceComparison comparison(
         {a, stream_of(first, stream), [&](size_t op) { return first.origins(stream, op); }},
         {b, stream_of(second, stream), [&](size_t op) { return second.origins(stream, op); }},
         pairs, stream);
     if (auto found = comparison.run()) {
-      found->thread = stream / StreamKind::kKinds;
+      found->thread = stream / kStreamKinds;
       return found;
     }
   }

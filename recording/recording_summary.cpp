@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "region_labels.h"
-#include "report_words.h"
 
 namespace remat {
 namespace {
@@ -86,38 +85,31 @@ TimeNs end_of(const Recording& recording) {
 }
 
 /// Adds up the blocks that are alive at the peak, by origin.
-class PeakRows {
- public:
-  explicit PeakRows(const Recording& recording) : recording_(recording), labels_(recording) {}
-
-  void add(const MemoryBlock& block) {
+std::vector<PeakRow> peak_rows(const Recording& recording, const std::vector<MemoryBlock>& blocks,
+                               size_t peak) {
+  const detail::RegionLabels labels(recording);
+  std::vector<PeakRow> rows;
+  std::map<std::tuple<BlockKind, std::string, std::string, std::string>, size_t> places;
+  for (const MemoryBlock& block : blocks) {
+    if (!block.is_alive_after(peak)) continue;
     const bool has_op = block.op != MemoryBlock::kNone;
     PeakRow row{.kind = block.kind,
-                .op = has_op ? recording_.text(recording_.ops[block.op].name) : "",
-                .region = block.region == 0 ? "" : labels_.of(block.region),
-                .line = recording_.text(block.line)};
+                .op = has_op ? recording.text(recording.ops[block.op].name) : "",
+                .region = labels.of(block.region),
+                .line = recording.text(block.line)};
     const auto [known, is_new] =
-        places_.try_emplace(std::tuple(row.kind, row.op, row.region, row.line), all_.size());
-    if (is_new) all_.push_back(std::move(row));
-    all_[known->second].bytes += block.bytes;
-    ++all_[known->second].blocks;
+        places.try_emplace(std::tuple(row.kind, row.op, row.region, row.line), rows.size());
+    if (is_new) rows.push_back(std::move(row));
+    rows[known->second].bytes += block.bytes;
+    ++rows[known->second].blocks;
   }
-
-  std::vector<PeakRow> take() {
-    std::stable_sort(all_.begin(), all_.end(),
-                     [](const PeakRow& a, const PeakRow& b) { return a.bytes > b.bytes; });
-    return std::move(all_);
-  }
-
- private:
-  const Recording& recording_;
-  const detail::RegionLabels labels_;
-  std::vector<PeakRow> all_;
-  std::map<std::tuple<BlockKind, std::string, std::string, std::string>, size_t> places_;
-};
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const PeakRow& a, const PeakRow& b) { return a.bytes > b.bytes; });
+  return rows;
+}
 
 void add_kept(const Recording& recording, const std::vector<MemoryBlock>& blocks, Totals& totals) {
-  const detail::ReportLabels labels(recording);
+  const detail::RegionLabels labels(recording);
   for (const MemoryBlock& block : blocks) {
     if (block.kind != BlockKind::kKept) continue;
     // The call made the block, or saved a block that was made before it, perhaps in another region.
@@ -135,14 +127,12 @@ void add_memory(const Recording& recording, const std::vector<MemoryBlock>& bloc
   summary.peak = alive[peak];
   summary.peak_bytes = alive[peak].total();
   summary.peak_ns = alive[peak].time_ns;
-  PeakRows rows(recording);
   for (const MemoryBlock& block : blocks) {
     if (!block.is_alive_after(peak)) continue;
-    rows.add(block);
     if (block.op != MemoryBlock::kNone) summary.peak_bytes_of_ops += block.bytes;
     if (block.line != 0) summary.peak_bytes_of_lines += block.bytes;
   }
-  summary.peak_rows = rows.take();
+  summary.peak_rows = peak_rows(recording, blocks, peak);
 }
 
 }  // namespace

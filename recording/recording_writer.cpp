@@ -13,7 +13,6 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
-#include <tuple>
 #include <unordered_map>
 
 #include <remat/recording/byte_writer.h>
@@ -25,15 +24,8 @@ using detail::ByteWriter;
 
 /// The ids of strings and layouts, and the definitions that are not in the file yet.
 struct RecordingWriter::Definitions {
-  struct Before {
-    bool operator()(const RecordedLayout& a, const RecordedLayout& b) const {
-      return std::tie(a.dtype, a.device, a.requires_grad, a.sizes, a.strides) <
-             std::tie(b.dtype, b.device, b.requires_grad, b.sizes, b.strides);
-    }
-  };
-
   std::unordered_map<std::string, StringId> strings{{"", 0}};
-  std::map<RecordedLayout, LayoutId, Before> layouts;
+  std::map<RecordedLayout, LayoutId> layouts;
   ByteWriter unwritten;
 };
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Labels of regions by their numbers.
+// Names of regions and calls by their numbers.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include <remat/recording/recording.h>
 
@@ -16,18 +18,30 @@ class RegionLabels {
   /// `recording` must outlive this object.
   explicit RegionLabels(const Recording& recording) : recording_(recording) {
     for (const auto& region : recording.regions) labels_.emplace(region.region, region.label);
+    for (const auto& call : recording.calls)
+      policies_.emplace(std::pair(call.region, call.name), call.policy);
   }
 
-  /// The region's label; "region 7" if the recording has none.
+  /// The region's label; "region 7" if the recording has none. Empty for no region.
   std::string of(uint64_t region) const {
+    if (region == 0) return "";
     const auto known = labels_.find(region);
     return known == labels_.end() ? "region " + std::to_string(region)
                                   : recording_.text(known->second);
   }
 
+  /// The call's name and policy, such as "gate (SAVE)".
+  std::string call_of(uint64_t region, StringId name) const {
+    const std::string& text = recording_.text(name);
+    const auto policy = policies_.find({region, name});
+    if (name == 0 || policy == policies_.end() || policy->second == 0) return text;
+    return text + " (" + recording_.text(policy->second) + ")";
+  }
+
  private:
   const Recording& recording_;
   std::unordered_map<uint64_t, StringId> labels_;
+  std::map<std::pair<uint64_t, StringId>, StringId> policies_;
 };
 
 }  // namespace remat::detail

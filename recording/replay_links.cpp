@@ -23,7 +23,7 @@ class Linker {
         again_(recording.replays.size()),
         links_(recording.ops.size(), kNoOp) {
     for (const auto& region : recording.regions)
-      regions_.emplace(region.region, Region{region.whole, region.parent});
+      regions_.emplace(region.region, std::pair(region.whole, region.parent));
   }
 
   void run() {
@@ -45,11 +45,6 @@ class Linker {
   }
 
  private:
-  struct Region {
-    uint64_t whole = 0;
-    uint64_t parent = 0;
-  };
-
   void look_at(size_t i) {
     const auto& op = recording_.ops[i];
     const std::vector<size_t>& running = replays_.at(op.thread, op.begin_ns);
@@ -71,7 +66,7 @@ class Linker {
       }
       forwards_[region].push_back(i);
       const auto known = regions_.find(region);
-      region = known == regions_.end() ? 0 : known->second.parent;
+      region = known == regions_.end() ? 0 : known->second.second;
     }
   }
 
@@ -103,7 +98,7 @@ class Linker {
 
   std::pair<uint64_t, uint32_t> key(uint64_t region, uint32_t record) const {
     const auto known = regions_.find(region);
-    return {known == regions_.end() ? region : known->second.whole, record};
+    return {known == regions_.end() ? region : known->second.first, record};
   }
 
   size_t find(uint64_t region, uint32_t record) const {
@@ -116,7 +111,7 @@ class Linker {
   std::vector<size_t> next_in_;             // positions in forwards_ of each replay's region
   std::vector<std::vector<size_t>> again_;  // ops that each replay ran
   std::vector<size_t> links_;
-  std::unordered_map<uint64_t, Region> regions_;
+  std::unordered_map<uint64_t, std::pair<uint64_t, uint64_t>> regions_;  // whole and parent
   // by region, with the ops of inner regions
   std::unordered_map<uint64_t, std::vector<size_t>> forwards_;
   std::map<std::pair<uint64_t, uint32_t>, size_t> records_;  // by region and record

@@ -3,43 +3,29 @@
 #include "report_curve.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 namespace remat::detail {
 namespace {
 
-/// Chooses the indices of the minimum and the maximum of each stretch. Indices come in order.
-class Extremes {
- public:
-  Extremes(const std::vector<int64_t>& totals, std::vector<size_t>& chosen)
-      : totals_(totals), chosen_(chosen) {}
-
-  void add(size_t place, size_t stretch) {
-    if (stretch != stretch_) {
-      finish();
-      stretch_ = stretch;
-      least_ = most_ = place;
+/// Chooses the indices of the first minimum and the first maximum of each stretch: a run of indices
+/// with one value of stretch_of().
+template <class StretchOf>
+void add_extremes_of(const std::vector<int64_t>& totals, StretchOf&& stretch_of,
+                     std::vector<size_t>& chosen) {
+  for (size_t begin = 0; begin < totals.size();) {
+    size_t least = begin;
+    size_t most = begin;
+    size_t place = begin;
+    for (; place < totals.size() && stretch_of(place) == stretch_of(begin); ++place) {
+      if (totals[place] < totals[least]) least = place;
+      if (totals[place] > totals[most]) most = place;
     }
-    if (totals_[place] < totals_[least_]) least_ = place;
-    if (totals_[place] > totals_[most_]) most_ = place;
+    chosen.push_back(least);
+    chosen.push_back(most);
+    begin = place;
   }
-
-  void finish() {
-    if (stretch_ == kNoStretch) return;
-    chosen_.push_back(least_);
-    chosen_.push_back(most_);
-  }
-
- private:
-  static constexpr size_t kNoStretch = std::numeric_limits<size_t>::max();
-
-  const std::vector<int64_t>& totals_;
-  std::vector<size_t>& chosen_;
-  size_t stretch_ = kNoStretch;
-  size_t least_ = 0;
-  size_t most_ = 0;
-};
+}
 
 /// Stretches of time serve a view of the whole, runs of events a close view.
 void add_extremes(const std::vector<AliveByKind>& alive, size_t stretches,
@@ -49,16 +35,14 @@ void add_extremes(const std::vector<AliveByKind>& alive, size_t stretches,
   for (const AliveByKind& moment : alive) totals.push_back(moment.total());
   const auto begin = static_cast<double>(alive.front().time_ns);
   const double length = std::max(1.0, static_cast<double>(alive.back().time_ns) - begin);
-  Extremes by_time(totals, chosen);
-  for (size_t i = 0; i < alive.size(); ++i) {
+  const auto stretch_of_time = [&](size_t i) {
     const double share = (static_cast<double>(alive[i].time_ns) - begin) / length;
-    by_time.add(i, static_cast<size_t>(share * static_cast<double>(stretches)));
-  }
-  by_time.finish();
-  Extremes by_count(totals, chosen);
+    return static_cast<size_t>(share * static_cast<double>(stretches));
+  };
   const size_t run = std::max<size_t>(1, (alive.size() + stretches - 1) / stretches);
-  for (size_t i = 0; i < alive.size(); ++i) by_count.add(i, i / run);
-  by_count.finish();
+  add_extremes_of(totals, stretch_of_time, chosen);
+  add_extremes_of(
+      totals, [run](size_t i) { return i / run; }, chosen);
 }
 
 }  // namespace

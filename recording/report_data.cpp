@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include <remat/recording/memory_blocks.h>
@@ -14,7 +15,6 @@
 #include "planned_steps.h"
 #include "report_curve.h"
 #include "report_rows.h"
-#include "report_words.h"
 
 namespace remat::detail {
 namespace {
@@ -25,26 +25,20 @@ constexpr size_t kMostMarks = 500;
 constexpr size_t kMostPlans = 500;
 constexpr size_t kMostLabels = 1000;
 
-/// Stores each value as the difference to the one before; the first as it is.
-class Differences {
- public:
-  void add(int64_t value) {
-    all_.push_back(value - last_);
-    last_ = value;
-  }
-  Json take() { return std::move(all_); }
-
- private:
-  Json all_ = Json::array();
-  int64_t last_ = 0;
-};
+/// Each value as the difference to the one before; the first as it is.
+Json differences(const std::vector<int64_t>& values) {
+  Json all = Json::array();
+  int64_t last = 0;
+  for (const int64_t value : values) all.push_back(value - std::exchange(last, value));
+  return all;
+}
 
 class DataOfRecording {
  public:
   DataOfRecording(const Recording& recording, size_t most_points, size_t most_rows)
       : recording_(recording),
         labels_(recording),
-        rows_(recording, labels_, words_),
+        rows_(recording, labels_, texts_),
         blocks_(memory_blocks(recording)),
         alive_(alive_by_kind(recording, blocks_)),
         summary_(summary_of(recording)),
@@ -75,7 +69,7 @@ class DataOfRecording {
                  {"regions", regions()},
                  {"plans", plans()}};
     // Must come last, because the other parts add words.
-    data["words"] = words_.all();
+    data["words"] = texts_.all();
     return data;
   }
 
@@ -94,15 +88,15 @@ class DataOfRecording {
   }
 
   Json curve() const {
-    Differences times;
-    std::vector<Differences> bytes(kBlockKinds);
-    for (const size_t place : moments_) {
-      times.add(alive_[place].time_ns);
-      for (size_t kind = 0; kind < kBlockKinds; ++kind) bytes[kind].add(alive_[place].bytes[kind]);
-    }
+    std::vector<int64_t> times;
+    for (const size_t place : moments_) times.push_back(alive_[place].time_ns);
     Json by_kind = Json::array();
-    for (Differences& of_kind : bytes) by_kind.push_back(of_kind.take());
-    Json json = {{"time", times.take()}, {"bytes", by_kind}, {"of", alive_.size()}};
+    for (size_t kind = 0; kind < kBlockKinds; ++kind) {
+      std::vector<int64_t> bytes;
+      for (const size_t place : moments_) bytes.push_back(alive_[place].bytes[kind]);
+      by_kind.push_back(differences(bytes));
+    }
+    Json json = {{"time", differences(times)}, {"bytes", by_kind}, {"of", alive_.size()}};
     json["peak"] = peak_event_ == MemoryBlock::kNone ? Json(nullptr) : Json(peak_);
     return json;
   }
@@ -111,34 +105,30 @@ class DataOfRecording {
     Json all = Json::array();
     for (const auto& mark : recording_.marks) {
       if (all.size() == kMostMarks) break;
-      all.push_back({mark.time_ns, words_.number_of(recording_.text(mark.name))});
+      all.push_back({mark.time_ns, texts_.number_of(recording_.text(mark.name))});
     }
     return all;
   }
 
   /// Each row's first moment, as a difference, and its number of moments.
   Json alive() {
-    const ReportRows made = rows_.rows_of(blocks_, moments_, peak_, most_rows_);
-    Differences begin;
+    const auto [rows, origins] = rows_.rows_of(blocks_, moments_, peak_, most_rows_);
+    std::vector<int64_t> begin;
     Json length = Json::array();
     Json origin = Json::array();
     Json bytes = Json::array();
     Json several = Json::array();  // rows of more than one block: the row and its number of blocks
-    for (size_t i = 0; i < made.rows.size(); ++i) {
-      const ReportRow& row = made.rows[i];
-      begin.add(static_cast<int64_t>(row.begin));
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const ReportRow& row = rows[i];
+      begin.push_back(static_cast<int64_t>(row.begin));
       length.push_back(row.end - row.begin);
       origin.push_back(row.origin);
       bytes.push_back(row.bytes);
       if (row.blocks > 1) several.push_back({i, row.blocks});
     }
-    Json origins = Json::array();
-    for (const BlockOrigin& from : made.origins) {
-      origins.push_back({static_cast<int>(from.kind), from.op, from.node, from.label, from.slot,
-                         from.call, from.line});
-    }
-    return {{"begin", begin.take()}, {"length", length},   {"origin", origin},
-            {"bytes", bytes},        {"several", several}, {"origins", origins}};
+    return {
+        {"begin", differences(begin)}, {"length", length},  {"origin", origin}, {"bytes", bytes},
+        {"several", several},          {"origins", origins}};
   }
 
   struct RegionRow {
@@ -168,7 +158,7 @@ class DataOfRecording {
     }
     for (const MemoryBlock& block : blocks_) {
       const uint64_t region = rows_.region_of(block);
-      const auto known = region == 0 ? places.end() : places.find(labels_.label_of(region));
+      const auto known = region == 0 ? places.end() : places.find(labels_.of(region));
       if (known == places.end()) continue;
       RegionRow& row = rows[known->second];
       if (peak_event_ != MemoryBlock::kNone && block.is_alive_after(peak_event_))
@@ -196,7 +186,7 @@ class DataOfRecording {
     Json all = Json::array();
     for (const RegionRow& row : region_rows()) {
       const RegionTotals& totals = row.totals;
-      all.push_back({words_.number_of(totals.label), totals.regions, totals.forward.ops,
+      all.push_back({texts_.number_of(totals.label), totals.regions, totals.forward.ops,
                      totals.forward.ns, totals.replay.ops, totals.replay.ns, totals.slots,
                      totals.kept_slots, row.kept_bytes, row.peak_bytes});
     }
@@ -216,7 +206,7 @@ class DataOfRecording {
     for (size_t i = 0; i < std::min(recording_.plans.size(), kMostPlans); ++i) {
       const auto& plan = recording_.plans[i];
       const int64_t base = alive_at(plan.time_ns);
-      all.push_back({plan.time_ns, ends[i], words_.number_of(recording_.text(plan.label)),
+      all.push_back({plan.time_ns, ends[i], texts_.number_of(recording_.text(plan.label)),
                      plan.budget_bytes, plan.predicted_peak_bytes, plan.plain_peak_bytes, base,
                      most_of_steps(planned_steps(recording_, plan, ends[i]))});
     }
@@ -224,10 +214,10 @@ class DataOfRecording {
   }
 
   /// The most bytes that a step added to those alive when it began.
-  int64_t most_of_steps(const std::vector<PlannedStep>& steps) const {
+  int64_t most_of_steps(const std::vector<std::pair<TimeNs, TimeNs>>& steps) const {
     int64_t most = 0;
-    for (const PlannedStep& step : steps)
-      most = std::max(most, most_between(step.begin_ns, step.end_ns) - alive_at(step.begin_ns));
+    for (const auto& [begin_ns, end_ns] : steps)
+      most = std::max(most, most_between(begin_ns, end_ns) - alive_at(begin_ns));
     return most;
   }
 
@@ -247,8 +237,8 @@ class DataOfRecording {
   }
 
   const Recording& recording_;
-  ReportWords words_;
-  const ReportLabels labels_;
+  ReportTexts texts_;
+  const RegionLabels labels_;
   const RowMaker rows_;
   const std::vector<MemoryBlock> blocks_;
   const std::vector<AliveByKind> alive_;

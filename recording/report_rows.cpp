@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include <remat/recording/replay_links.h>
 
@@ -15,33 +16,42 @@ size_t first_from(const std::vector<size_t>& moments, size_t event) {
                              moments.begin());
 }
 
-void keep_most(std::vector<ReportRow>& rows, size_t peak, size_t most) {
-  if (rows.size() <= most) return;
+void keep_largest(std::vector<ReportRow>& rows, size_t peak, size_t limit) {
+  if (rows.size() <= limit) return;
   const auto is_at_peak = [&](const ReportRow& row) { return row.begin <= peak && peak < row.end; };
   std::stable_sort(rows.begin(), rows.end(), [&](const ReportRow& a, const ReportRow& b) {
     if (is_at_peak(a) != is_at_peak(b)) return is_at_peak(a);
     return a.bytes > b.bytes;
   });
-  rows.resize(most);
+  rows.resize(limit);
 }
 
-/// Keeps the origins that rows use, and numbers them anew.
-void keep_named(ReportRows& made, const std::vector<BlockOrigin>& all) {
-  std::vector<size_t> places(all.size(), MemoryBlock::kNone);
-  for (ReportRow& row : made.rows) {
-    size_t& place = places[row.origin];
-    if (place == MemoryBlock::kNone) {
-      place = made.origins.size();
-      made.origins.push_back(all[row.origin]);
-    }
-    row.origin = place;
+/// Returns the origins that rows use, and numbers them anew.
+std::vector<BlockOrigin> used_origins(std::vector<ReportRow>& rows,
+                                      const std::map<BlockOrigin, size_t>& numbers) {
+  std::vector<BlockOrigin> all(numbers.size());
+  for (const auto& [origin, number] : numbers) all[number] = origin;
+  std::vector<BlockOrigin> used;
+  std::unordered_map<size_t, size_t> places;
+  for (ReportRow& row : rows) {
+    const auto [place, is_new] = places.emplace(row.origin, used.size());
+    if (is_new) used.push_back(all[row.origin]);
+    row.origin = place->second;
   }
+  return used;
 }
 
 }  // namespace
 
-RowMaker::RowMaker(const Recording& recording, const ReportLabels& labels, ReportWords& words)
-    : recording_(recording), labels_(labels), words_(words), node_ops_(ops_of_nodes(recording)) {}
+uint32_t ReportTexts::number_of(const std::string& text) {
+  constexpr size_t kLimit = 400;
+  const auto [known, is_new] = numbers_.emplace(text, static_cast<uint32_t>(all_.size()));
+  if (is_new) all_.push_back(text.size() <= kLimit ? text : text.substr(0, kLimit) + "...");
+  return known->second;
+}
+
+RowMaker::RowMaker(const Recording& recording, const RegionLabels& labels, ReportTexts& texts)
+    : recording_(recording), labels_(labels), texts_(texts), node_ops_(ops_of_nodes(recording)) {}
 
 uint64_t RowMaker::region_of(const MemoryBlock& block) const {
   if (block.slot != MemoryBlock::kNoSlot) return block.slot_region;
@@ -51,45 +61,40 @@ uint64_t RowMaker::region_of(const MemoryBlock& block) const {
 }
 
 BlockOrigin RowMaker::origin_of(const MemoryBlock& block) const {
-  BlockOrigin origin;
-  origin.kind = block.kind;
-  if (block.op != MemoryBlock::kNone)
-    origin.op = words_.number_of(recording_.text(recording_.ops[block.op].name));
-  if (block.node != MemoryBlock::kNone)
-    origin.node = words_.number_of(recording_.text(recording_.nodes[block.node].name));
-  origin.label = words_.number_of(labels_.label_of(region_of(block)));
-  origin.slot = block.slot;
-  origin.call = words_.number_of(labels_.call_of(block.region, block.call));
-  origin.line = words_.number_of(recording_.text(block.line));
-  return origin;
+  const StringId op = block.op == MemoryBlock::kNone ? 0 : recording_.ops[block.op].name;
+  const StringId node = block.node == MemoryBlock::kNone ? 0 : recording_.nodes[block.node].name;
+  return {static_cast<int64_t>(block.kind),
+          texts_.number_of(recording_.text(op)),
+          texts_.number_of(recording_.text(node)),
+          texts_.number_of(labels_.of(region_of(block))),
+          block.slot,
+          texts_.number_of(labels_.call_of(block.region, block.call)),
+          texts_.number_of(recording_.text(block.line))};
 }
 
-ReportRows RowMaker::rows_of(const std::vector<MemoryBlock>& blocks,
-                             const std::vector<size_t>& moments, size_t peak, size_t most) const {
-  ReportRows made;
+std::pair<std::vector<ReportRow>, std::vector<BlockOrigin>> RowMaker::rows_of(
+    const std::vector<MemoryBlock>& blocks, const std::vector<size_t>& moments, size_t peak,
+    size_t limit) const {
   std::map<BlockOrigin, size_t> origins;
-  std::map<std::tuple<size_t, size_t, size_t>, ReportRow> rows;
+  std::map<std::tuple<size_t, size_t, size_t>, ReportRow> by_key;
   for (const MemoryBlock& block : blocks) {
     const size_t begin = first_from(moments, block.begin);
     const size_t end =
         block.end == MemoryBlock::kNone ? moments.size() : first_from(moments, block.end);
     if (begin == end) continue;
     const auto origin = origins.emplace(origin_of(block), origins.size()).first->second;
-    ReportRow& row = rows[{begin, end, origin}];
-    row.begin = begin;
-    row.end = end;
-    row.origin = origin;
+    ReportRow& row =
+        by_key.try_emplace({begin, end, origin}, ReportRow{begin, end, origin}).first->second;
     ++row.blocks;
     row.bytes += block.bytes;
   }
-  for (const auto& [key, row] : rows) made.rows.push_back(row);
-  keep_most(made.rows, peak, most);
-  std::stable_sort(made.rows.begin(), made.rows.end(),
+  std::vector<ReportRow> rows;
+  for (const auto& [key, row] : by_key) rows.push_back(row);
+  keep_largest(rows, peak, limit);
+  std::stable_sort(rows.begin(), rows.end(),
                    [](const ReportRow& a, const ReportRow& b) { return a.begin < b.begin; });
-  std::vector<BlockOrigin> all(origins.size());
-  for (const auto& [origin, place] : origins) all[place] = origin;
-  keep_named(made, all);
-  return made;
+  std::vector<BlockOrigin> used = used_origins(rows, origins);
+  return {std::move(rows), std::move(used)};
 }
 
 }  // namespace remat::detail

@@ -3,30 +3,37 @@
 // Rows for what is alive at each moment of a chart, few enough for a page.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <tuple>
+#include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <remat/recording/memory_blocks.h>
 
-#include "report_words.h"
+#include "region_labels.h"
 
 namespace remat::detail {
 
-/// The properties that the blocks of a row share. The numbers are those of ReportWords.
-struct BlockOrigin {
-  BlockKind kind = BlockKind::kOutside;
-  uint32_t op = 0;
-  uint32_t node = 0;
-  uint32_t label = 0;
-  int64_t slot = MemoryBlock::kNoSlot;
-  uint32_t call = 0;
-  uint32_t line = 0;
+/// The texts of a report, each stored once. Numbers them from 0, which is the empty text.
+class ReportTexts {
+ public:
+  ReportTexts() { number_of(""); }
 
-  auto all() const { return std::tie(kind, op, node, label, slot, call, line); }
-  bool operator<(const BlockOrigin& other) const { return all() < other.all(); }
+  /// Text longer than a few lines is cut.
+  uint32_t number_of(const std::string& text);
+  const std::vector<std::string>& all() const { return all_; }
+
+ private:
+  std::vector<std::string> all_;
+  std::unordered_map<std::string, uint32_t> numbers_;
 };
+
+/// The properties that the blocks of a row share: BlockKind, numbers of the texts of op, node and
+/// region, slot, numbers of the texts of call and line.
+using BlockOrigin = std::array<int64_t, 7>;
 
 /// Blocks of one origin that are alive in the same range of shown moments, [begin, end).
 struct ReportRow {
@@ -37,29 +44,26 @@ struct ReportRow {
   int64_t bytes = 0;
 };
 
-struct ReportRows {
-  std::vector<BlockOrigin> origins;
-  std::vector<ReportRow> rows;  ///< Ordered by begin.
-};
-
 class RowMaker {
  public:
-  RowMaker(const Recording& recording, const ReportLabels& labels, ReportWords& words);
+  RowMaker(const Recording& recording, const RegionLabels& labels, ReportTexts& texts);
 
   /// The region that saved the block, else the one whose op, or whose op's node, made it; 0 if
   /// none.
   uint64_t region_of(const MemoryBlock& block) const;
   BlockOrigin origin_of(const MemoryBlock& block) const;
 
-  /// The rows for all blocks that are alive at one of `moments` (indices into Recording::memory).
-  /// If there are more than `most`, keeps those alive at moment `peak` first, then the largest.
-  ReportRows rows_of(const std::vector<MemoryBlock>& blocks, const std::vector<size_t>& moments,
-                     size_t peak, size_t most) const;
+  /// The rows for all blocks that are alive at one of `moments` (indices into Recording::memory),
+  /// ordered by begin, and their origins. If there are more than `limit`, keeps those alive at
+  /// moment `peak` first, then the largest.
+  std::pair<std::vector<ReportRow>, std::vector<BlockOrigin>> rows_of(
+      const std::vector<MemoryBlock>& blocks, const std::vector<size_t>& moments, size_t peak,
+      size_t limit) const;
 
  private:
   const Recording& recording_;
-  const ReportLabels& labels_;
-  ReportWords& words_;
+  const RegionLabels& labels_;
+  ReportTexts& texts_;
   const std::vector<size_t> node_ops_;
 };
 

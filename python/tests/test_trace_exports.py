@@ -68,10 +68,6 @@ def test_each_arrow_joins_an_op_to_one_that_runs_it_again(chrome):
         assert begin["ts"] < end["ts"]
 
 
-def test_a_snapshot_is_the_same_as_json(folder, snapshot):
-    assert json.loads((folder / "step.pickle.json").read_text()) == snapshot
-
-
 def test_a_snapshot_ends_with_what_is_alive(snapshot, chrome):
     alive, room = {}, {}
     (trace,) = snapshot["device_traces"]

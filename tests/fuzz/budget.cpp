@@ -23,9 +23,9 @@
 #include <remat/budget/profile.h>
 #include <remat/memory_plan/memory_planner.h>
 #include <remat/offload/offload_engine.h>
-#include <remat/offload/sim_link.h>
 #include <remat/remat.h>
 #include <remat/tape/region.h>
+#include "offload/virtual_link.h"
 
 #include "fuzz/device.h"
 #include "fuzz/machine.h"

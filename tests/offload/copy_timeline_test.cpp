@@ -16,7 +16,7 @@
 #include "support/silence.h"
 
 #include <remat/offload/offload_engine.h>
-#include <remat/offload/sim_link.h>
+#include "offload/virtual_link.h"
 
 namespace remat {
 namespace {

@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "offload/disk_blocks.h"
+#include "offload/disk_file.h"
 #include "support/catch.h"
 #include "support/silence.h"
 

@@ -48,7 +48,7 @@ void leave_copies_under_way(remat::OffloadEngine& engine) {
 
 int main() {
   tickets();
-  const auto link = remat::sim_link({.gbps = 0.1});
+  const auto link = remat::sim_link({.gbps = 0.02});
   const auto disk = remat::disk_memory({.directory = std::filesystem::temp_directory_path()});
   for (const auto& memory : {remat::host_memory({.link = link}), remat::host_memory(), disk}) {
     engines().push_back(remat::offload_engine({.memories = {memory}, .min_bytes = 0}));

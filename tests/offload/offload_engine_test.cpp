@@ -20,7 +20,7 @@
 
 #include <remat/inspect/memory_meter.h>
 #include <remat/offload/offload_engine.h>
-#include <remat/offload/sim_link.h>
+#include "offload/virtual_link.h"
 
 namespace remat {
 namespace {
@@ -385,7 +385,7 @@ TEST_CASE("Options that make no sense are refused", "[offload]") {
   CHECK_THROWS_WITH(offload_engine({.prefetch_bytes = -1}), ContainsSubstring("prefetch_bytes"));
   CHECK_THROWS_WITH(host_memory({.max_bytes = -1}), ContainsSubstring("max_bytes: expected 0"));
   CHECK_THROWS_WITH(sim_link({.gbps = -1}), ContainsSubstring("gbps: expected"));
-  CHECK_THROWS_WITH(virtual_link({.latency_us = -1}), ContainsSubstring("latency_us: expected"));
+  CHECK_THROWS_WITH(sim_link({.latency_us = -1}), ContainsSubstring("latency_us: expected"));
 }
 
 TEST_CASE("From the third step on nothing is taken from the system", "[offload][cpu]") {

@@ -91,8 +91,7 @@ void look_at(const Recording& recording) {
     REQUIRE((forward == remat::kNoOp || forward < recording.ops.size()));
   std::ostringstream out;
   write_chrome_trace(recording, out);
-  write_memory_snapshot(recording, remat::SnapshotFormat::kPickle, out);
-  write_memory_snapshot(recording, remat::SnapshotFormat::kJson, out);
+  write_memory_snapshot(recording, out);
   summary_of(recording);
   static const Recording whole = remat::test::sample_recording(1);
   for (const auto& difference : replay_differences(recording))

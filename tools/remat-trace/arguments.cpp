@@ -16,7 +16,7 @@ const char* const kFooter = R"(Examples:
   remat-trace step.rec --ops --region block.0 --slot 3        what made and what remade a saved tensor
   remat-trace step.rec --ops --from 12.5 --to "step 2"        what ran from then until that mark
   remat-trace step.rec --chrome step.json       for chrome://tracing and ui.perfetto.dev
-  remat-trace step.rec --snapshot step.pickle   for pytorch.org/memory_viz; the same in step.pickle.json
+  remat-trace step.rec --snapshot step.pickle   for pytorch.org/memory_viz
   remat-trace diff step.rec                     the first op of a replay that differs from its forward, and why
   remat-trace diff plain.rec step.rec           the first op in which two runs of a program differ, and why
 
@@ -38,6 +38,7 @@ void add_diff(CLI::App& app, Arguments& arguments) {
   diff->add_option("recording", arguments.path, "Whose replays are compared with their forwards")
       ->required();
   diff->add_option("other", arguments.other_path, "If given, the recording of another run");
+  diff->preparse_callback([&](size_t) { arguments.other_path.emplace(); });
 }
 
 }  // namespace
@@ -58,13 +59,11 @@ bool parse(int argc, char** argv, Arguments& arguments, int& exit_code) {
   app.add_option("--to", arguments.to, "Only ops that ran then or earlier");
   app.add_option("--most", arguments.most, "No more lines than this")->check(CLI::PositiveNumber);
   app.add_option("--chrome", arguments.chrome_path, "Write a trace for viewers as JSON");
-  app.add_option(
-      "--snapshot", arguments.snapshot_path,
-      "Write memory for PyTorch's memory viewer as a pickle, and as JSON in its path with .json");
+  app.add_option("--snapshot", arguments.snapshot_path,
+                 "Write memory for PyTorch's memory viewer as a pickle");
   add_diff(app, arguments);
   try {
     app.parse(argc, argv);
-    arguments.compares = app.got_subcommand("diff");
     if (arguments.path.empty()) throw CLI::RequiredError("recording");
     const bool filters = app.count("--op") + app.count("--region") + app.count("--phase") +
                              app.count("--slot") + app.count("--from") + app.count("--to") +
@@ -73,10 +72,8 @@ bool parse(int argc, char** argv, Arguments& arguments, int& exit_code) {
     if (filters && !arguments.lists_ops)
       throw CLI::ValidationError(
           "--ops", "expected with --op, --region, --phase, --slot, --from, --to and --most");
-    if (arguments.snapshot_path.ends_with(".json"))
-      throw CLI::ValidationError("--snapshot", "expected the path of a pickle, got one of JSON");
     const bool writes = !arguments.chrome_path.empty() || !arguments.snapshot_path.empty();
-    if (arguments.compares && (arguments.lists_ops || writes))
+    if (arguments.other_path && (arguments.lists_ops || writes))
       throw CLI::ValidationError("diff", "expected no options of what shows or writes a recording");
     return true;
   } catch (const CLI::Success& help) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -27,9 +28,10 @@ struct Arguments {
   std::string to;      ///< the recording began, or names of marks; empty: no limit.
   int64_t most = 0;    ///< Limit on lines; 0: none.
   std::string chrome_path;
-  std::string snapshot_path;  ///< Of the pickle; JSON is beside it.
-  bool compares = false;  ///< `path` with other_path; without one its replays with their forwards.
-  std::string other_path;
+  std::string snapshot_path;
+  /// Unset unless recordings are compared: `path` with this one; if empty, the replays of `path`
+  /// with their forwards.
+  std::optional<std::string> other_path;
 };
 
 /// Returns false if the program should end with exit_code; messages have been printed.

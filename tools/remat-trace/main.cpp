@@ -30,22 +30,14 @@ void write_file(const std::string& path, Write&& write) {
   }
 }
 
-void write_snapshot(const remat::Recording& recording, const std::string& path) {
-  const std::string json = path + ".json";  // a name that no trace has
-  const auto write = [&](remat::SnapshotFormat format) {
-    return [&, format](std::ostream& out) { write_memory_snapshot(recording, format, out); };
-  };
-  write_file(path, write(remat::SnapshotFormat::kPickle));
-  write_file(json, write(remat::SnapshotFormat::kJson));
-}
-
 /// Writes the requested files; true if there are any.
 bool write_files(const remat::Recording& recording, const Arguments& arguments) {
   const std::string& chrome = arguments.chrome_path;
   const std::string& snapshot = arguments.snapshot_path;
   if (!chrome.empty())
     write_file(chrome, [&](std::ostream& out) { write_chrome_trace(recording, out); });
-  if (!snapshot.empty()) write_snapshot(recording, snapshot);
+  if (!snapshot.empty())
+    write_file(snapshot, [&](std::ostream& out) { write_memory_snapshot(recording, out); });
   return !chrome.empty() || !snapshot.empty();
 }
 
@@ -60,15 +52,15 @@ remat::Recording load(const std::string& path) {
 
 int compare(const Arguments& arguments) {
   const remat::Recording recording = load(arguments.path);
-  const bool differs = arguments.other_path.empty()
+  const bool differs = arguments.other_path->empty()
                            ? print_replay_differences(recording, std::cout)
-                           : print_difference(recording, load(arguments.other_path), std::cout);
+                           : print_difference(recording, load(*arguments.other_path), std::cout);
   if (!std::cout.flush()) return kFile;
   return differs ? kDiffers : kDone;
 }
 
 int run(const Arguments& arguments) {
-  if (arguments.compares) return compare(arguments);
+  if (arguments.other_path) return compare(arguments);
   const remat::Recording recording = load(arguments.path);
   const bool writes = write_files(recording, arguments);
   if (arguments.lists_ops) {

@@ -8,6 +8,7 @@
 #include <limits>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <remat/recording/printable.h>
@@ -110,23 +111,17 @@ double moment_ms(const Recording& recording, const char* option, const std::stri
 }
 
 /// The requested time range, in milliseconds.
-struct Window {
-  Window(const Recording& recording, const Arguments& arguments) {
-    if (!arguments.from.empty()) from_ms = moment_ms(recording, "--from", arguments.from);
-    if (!arguments.to.empty()) to_ms = moment_ms(recording, "--to", arguments.to);
-    if (from_ms > to_ms)
-      throw WrongArgument(
-          "[remat-trace] --from: expected a moment before that of --to, got one "
-          "after it. Exchange them.");
-  }
-
-  bool has(const remat::OpEvent& op) const {
-    return ms(op.end_ns) >= from_ms && ms(op.begin_ns) <= to_ms;
-  }
-
-  double from_ms = 0;
-  double to_ms = std::numeric_limits<double>::infinity();
-};
+std::pair<double, double> window_of(const Recording& recording, const Arguments& arguments) {
+  const double from_ms =
+      arguments.from.empty() ? 0 : moment_ms(recording, "--from", arguments.from);
+  const double to_ms = arguments.to.empty() ? std::numeric_limits<double>::infinity()
+                                            : moment_ms(recording, "--to", arguments.to);
+  if (from_ms > to_ms)
+    throw WrongArgument(
+        "[remat-trace] --from: expected a moment before that of --to, got one "
+        "after it. Exchange them.");
+  return {from_ms, to_ms};
+}
 
 void print_marks(const Recording& recording, std::ostream& out) {
   constexpr size_t kMost = 20;
@@ -183,7 +178,7 @@ void print_summary(const Recording& recording, std::ostream& out) {
 void print_ops(const Recording& recording, const Arguments& arguments, std::ostream& out) {
   std::unordered_map<uint64_t, std::string> labels;
   for (const auto& region : recording.regions) labels[region.region] = recording.text(region.label);
-  const Window window(recording, arguments);
+  const auto [from_ms, to_ms] = window_of(recording, arguments);
   out << "          ms        took  thread phase     op\n";
   const std::vector<bool> left_out = remat::left_out_ops(recording);
   int64_t lines = 0;
@@ -195,7 +190,8 @@ void print_ops(const Recording& recording, const Arguments& arguments, std::ostr
     if (!arguments.phase.empty() && arguments.phase != phase) continue;
     if (name.find(arguments.op) == std::string::npos) continue;
     if (label.find(arguments.region) == std::string::npos) continue;
-    if (!has_slot(op, arguments.slot) || !window.has(op)) continue;
+    if (!has_slot(op, arguments.slot)) continue;
+    if (ms(op.end_ns) < from_ms || ms(op.begin_ns) > to_ms) continue;
     if (++lines > arguments.most && arguments.most > 0) break;
     out << std::fixed << std::setprecision(4) << std::setw(12) << ms(op.begin_ns) << std::setw(12)
         << ms(op.end_ns - op.begin_ns) << std::setw(8) << op.thread << " " << std::left

@@ -3,12 +3,12 @@
 // A recorder that writes everything a program does to a file.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <tuple>
 
 #include <remat/tape/export.h>
 
@@ -20,10 +20,7 @@ struct PlannedBytes {
   int64_t predicted_peak = 0;
   int64_t plain_peak = 0;  ///< Peak of a step that keeps everything
 
-  bool operator<(const PlannedBytes& other) const {
-    return std::tie(budget, predicted_peak, plain_peak) <
-           std::tie(other.budget, other.predicted_peak, other.plain_peak);
-  }
+  auto operator<=>(const PlannedBytes&) const = default;
 };
 
 struct RecorderOptions {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Simulated links of a given speed, for tests and for planning.
+// A simulated link of a given speed, for tests and for planning.
 #pragma once
 
 #include <cstdint>
@@ -21,22 +21,5 @@ struct SimLinkOptions {
 /// link of this speed. A store that uses it throws NotImplementedError from put() for a tensor on
 /// another device.
 REMAT_API std::shared_ptr<CopyLink> sim_link(const SimLinkOptions& options);
-
-/// The clock of a VirtualLink. Time passes only by pass_us() and by waits. Any thread.
-class REMAT_API VirtualClock {
- public:
-  virtual ~VirtualClock() = default;
-  virtual double now_us() const = 0;
-  /// Lets this much time pass, as if computing.
-  virtual void pass_us(double time) = 0;
-};
-
-/// As sim_link(), in virtual time: nothing sleeps, the bytes move when the copy's time is over, and
-/// every run is the same.
-struct VirtualLink {
-  std::shared_ptr<VirtualClock> clock;
-  std::shared_ptr<CopyLink> link;
-};
-REMAT_API VirtualLink virtual_link(const SimLinkOptions& options);
 
 }  // namespace remat

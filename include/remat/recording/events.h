@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -26,7 +27,7 @@ struct RecordedLayout {
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;  ///< Empty: contiguous
   bool requires_grad = false;
-  bool operator==(const RecordedLayout&) const = default;
+  auto operator<=>(const RecordedLayout&) const = default;
 };
 
 /// A tensor that an op took or returned, or that autograd saved.

@@ -3,7 +3,6 @@
 // Export of a recording's memory for PyTorch's memory viewer.
 #pragma once
 
-#include <cstdint>
 #include <ostream>
 
 #include <remat/policy/export.h>
@@ -11,17 +10,11 @@
 
 namespace remat {
 
-enum class SnapshotFormat : uint8_t {
-  kPickle,  ///< The format of pytorch.org/memory_viz and torch.cuda._memory_viz
-  kJson,    ///< Its content as JSON, which unlike a pickle can be read without running code
-};
-
-/// Writes a snapshot like torch.cuda.memory._dump_snapshot(), for memory on any device: each
+/// Writes a pickle like torch.cuda.memory._dump_snapshot(), for memory on any device: each
 /// allocation and free with its time, and the blocks alive at the end. The frames of a block say
 /// why it lives: the op that made it, with its region and slot; the node of backward; the line; and
 /// its kind. Each block is a segment of its own. Accelerators are numbered by their names ("cuda:1"
 /// is device 1); the CPU gets the first free number, 0 if it is the only device.
-REMAT_API void write_memory_snapshot(const Recording& recording, SnapshotFormat format,
-                                     std::ostream& out);
+REMAT_API void write_memory_snapshot(const Recording& recording, std::ostream& out);
 
 }  // namespace remat

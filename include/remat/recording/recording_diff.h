@@ -44,11 +44,10 @@ struct RecordingDifference {
   static constexpr size_t kNone = static_cast<size_t>(-1);
 
   DifferenceCause cause = DifferenceCause::kBranch;
-  OpPhase phase = OpPhase::kOutside;  ///< Phase of the second op
-  uint32_t thread = 0;                ///< Number of the thread, in the order in which threads begin
-  std::string region;                 ///< Label of the innermost region around the op; "": none
-  size_t replay = kNone;              ///< Index of the replay in Recording::replays
-  size_t number = 0;                  ///< Number of the op, from 0, counted as in `of op n`
+  uint32_t thread = 0;    ///< Number of the thread, in the order in which threads begin
+  std::string region;     ///< Label of the innermost region around the op; "": none
+  size_t replay = kNone;  ///< Index of the replay in Recording::replays
+  size_t number = 0;      ///< Number of the op, from 0, counted as in `of op n`
   size_t first = kNone;   ///< Index in Recording::ops of the first recording; kNone: its end
   size_t second = kNone;  ///< Index in Recording::ops of the second recording; kNone: its end
   /// The op in words: "aten::mul.Tensor(float32 [4] on cpu of op 3, float32 [4] on cpu from outside

@@ -3,9 +3,8 @@
 // Finds which line of the program is running.
 #pragma once
 
-#include <cstddef>
+#include <compare>
 #include <cstdint>
-#include <functional>
 #include <string>
 
 #include <remat/tape/export.h>
@@ -17,13 +16,7 @@ struct SourcePlace {
   const void* code = nullptr;  ///< Null if unknown.
   int64_t at = 0;              ///< Position within `code`.
 
-  bool operator==(const SourcePlace&) const = default;
-};
-
-struct SourcePlaceHash {
-  size_t operator()(const SourcePlace& place) const {
-    return std::hash<const void*>()(place.code) * 31 + std::hash<int64_t>()(place.at);
-  }
+  auto operator<=>(const SourcePlace&) const = default;
 };
 
 /// Finds source places of one language. Thread-safe.

@@ -45,10 +45,10 @@ class TraceSinks final : public TraceSink {
  private:
   using Sinks = std::vector<std::shared_ptr<TraceSink>>;
   std::shared_ptr<const Sinks> now() const;
-  void look_again() const;
+  void refresh() const;
   void unlock_after_fork();
-  template <class Tell>
-  void for_each(Tell&& tell) const;
+  template <class Fn>
+  void for_each(Fn&& fn) const;
   void set(Sinks sinks);
 
   mutable std::mutex mutex_;

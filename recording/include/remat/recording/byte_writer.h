@@ -25,13 +25,13 @@ class ByteWriter {
   template <class Event>
   void add(const Event& event) {
     make_room(kMostOfFields);
-    byte(static_cast<char>(FieldsOf<Event>::kKind));
-    FieldsOf<Event>::visit(event, *this);
+    byte(static_cast<char>(kind_of<Event>()));
+    visit_fields(event, *this);
   }
 
   void add_string(std::string_view text) {
     make_room(kMostOfFields + text.size());
-    byte(static_cast<char>(EventKind::kString));
+    byte(static_cast<char>(kStringKind));
     number(text.size());
     text.copy(bytes_.data() + size_, text.size());
     size_ += text.size();
@@ -60,11 +60,14 @@ class ByteWriter {
     const auto bits = static_cast<uint64_t>(value);
     number((bits << 1U) ^ (value < 0 ? ~uint64_t{0} : 0));
   }
+  void string(uint64_t id) { number(id); }
+  void layout(LayoutId id) { number(id); }
   void flag(bool value) { byte(value ? 1 : 0); }
   template <class Choice>
   void choice(Choice value, Choice /*last*/) {
     number(static_cast<uint64_t>(value));
   }
+  void expect(bool /*is_valid*/, const char* /*fault*/) {}
   void sizes(const std::vector<int64_t>& sizes) {
     make_room(kMostOfFields + sizes.size() * kMostOfNumber);
     number(sizes.size());
@@ -74,7 +77,7 @@ class ByteWriter {
   void all(const std::vector<Item>& items) {
     make_room(kMostOfFields + items.size() * kMostOfItem);
     number(items.size());
-    for (const Item& item : items) ItemFields<Item>::visit(item, *this);
+    for (const Item& item : items) visit_fields(item, *this);
   }
 
  private:

@@ -3,250 +3,178 @@
 // The fields of each event in the file's order, defined once for writer and reader.
 #pragma once
 
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <tuple>
+#include <type_traits>
 
 #include <remat/recording/events.h>
 
 namespace remat::detail {
 
-/// First byte of each record in a block. The numbers are part of the format: never reuse one.
-enum class EventKind : uint8_t {
-  kString = 1,
-  kLayout = 2,
-  kOp = 3,
-  kMemory = 4,
-  kSave = 5,
-  kLoad = 6,
-  kNode = 7,
-  kRegion = 8,
-  kReplay = 9,
-  kCall = 10,
-  kMark = 11,
-  kProcess = 12,
-  kThread = 13,
-  kPlan = 14,
-};
+/// The types of records, besides strings. The first byte of a record in a file is 2 plus the
+/// position of its type here, or kStringKind. The numbers are part of the format: only append
+/// types.
+using RecordTypes =
+    std::tuple<RecordedLayout, OpEvent, MemoryEvent, SaveEvent, LoadEvent, NodeEvent, RegionEvent,
+               ReplayEvent, CallEvent, MarkEvent, ProcessEvent, ThreadEvent, PlanEvent>;
+inline constexpr uint8_t kStringKind = 1;
 
-/// The fields that a file stores for an event, after its kind. visit(event, fields) passes each
-/// field to `fields`, which has time(TimeNs&), number(unsigned&), signed_number(int64_t&),
-/// flag(bool&), choice(enumeration&, last), sizes(vector&), and all(vector&) for vectors of these
-/// or of types with ItemFields.
-template <class Event>
-struct FieldsOf;
-
-/// As FieldsOf, for items of lists in events.
-template <class Item>
-struct ItemFields;
-
-template <>
-struct ItemFields<RecordedTensor> {
-  template <class Item, class Fields>
-  static void visit(Item& tensor, Fields& fields) {
-    fields.number(tensor.layout);
-    if (tensor.layout == 0) return;
-    fields.number(tensor.address);
-    fields.signed_number(tensor.offset);
+template <class Record, size_t kPosition = 0>
+constexpr uint8_t kind_of() {
+  if constexpr (std::is_same_v<std::tuple_element_t<kPosition, RecordTypes>, Record>) {
+    return kPosition + 2;
+  } else {
+    return kind_of<Record, kPosition + 1>();
   }
-};
+}
 
-template <>
-struct ItemFields<RecordedValue> {
-  template <class Item, class Fields>
-  static void visit(Item& value, Fields& fields) {
-    fields.choice(value.kind, ValueKind::kOther);
-    fields.number(value.bits);
-  }
-};
+template <class Type, class Event>
+concept Is = std::same_as<std::remove_const_t<Type>, Event>;
 
-template <>
-struct ItemFields<TapePlace> {
-  template <class Item, class Fields>
-  static void visit(Item& place, Fields& fields) {
-    fields.number(place.region);
-    fields.number(place.record);
-  }
-};
+// visit_fields(event, fields) passes each field that a file stores for an event, after its kind, to
+// `fields`, which has time(TimeNs&), number(unsigned&), signed_number(int64_t&), flag(bool&),
+// string(id&), layout(LayoutId&), choice(enumeration&, last), sizes(vector&), all(vector&) for
+// vectors of types with fields, and expect(is_valid, fault) for conditions that a reader checks.
 
-template <>
-struct FieldsOf<OpEvent> {
-  static constexpr EventKind kKind = EventKind::kOp;
-  template <class Event, class Fields>
-  static void visit(Event& event, Fields& fields) {
-    fields.time(event.begin_ns);
-    fields.time(event.end_ns);
-    fields.number(event.number);
-    fields.number(event.name);
-    fields.choice(event.phase, OpPhase::kBackward);
-    fields.number(event.depth);
-    fields.number(event.region);
-    if (event.region != 0) {
-      fields.number(event.first_slot);
-      fields.number(event.end_slot);
-      fields.number(event.kept);
-      fields.number(event.record);
-      fields.flag(event.is_seen);
-      fields.number(event.call);
-      fields.all(event.outer_records);
-    }
-    fields.number(event.sequence);
-    fields.number(event.line);
-    fields.flag(event.threw);
-    fields.all(event.arguments);
-    fields.all(event.values);
-    fields.all(event.results);
-  }
-};
+void visit_fields(Is<RecordedTensor> auto& tensor, auto& fields) {
+  fields.layout(tensor.layout);
+  if (tensor.layout == 0) return;
+  fields.number(tensor.address);
+  fields.signed_number(tensor.offset);
+}
 
-template <>
-struct FieldsOf<MemoryEvent> {
-  static constexpr EventKind kKind = EventKind::kMemory;
-  template <class Event, class Fields>
-  static void visit(Event& event, Fields& fields) {
-    fields.time(event.time_ns);
-    fields.number(event.address);
-    fields.signed_number(event.bytes);
-    fields.number(event.device);
-    fields.number(event.op);
-  }
-};
+void visit_fields(Is<RecordedValue> auto& value, auto& fields) {
+  fields.choice(value.kind, ValueKind::kOther);
+  if (value.kind == ValueKind::kText) return fields.string(value.bits);
+  fields.number(value.bits);
+}
 
-template <>
-struct FieldsOf<SaveEvent> {
-  static constexpr EventKind kKind = EventKind::kSave;
-  template <class Event, class Fields>
-  static void visit(Event& event, Fields& fields) {
-    fields.time(event.time_ns);
-    fields.number(event.region);
-    fields.number(event.slot);
-    ItemFields<RecordedTensor>::visit(event.tensor, fields);
-    fields.flag(event.is_replay);
-    fields.flag(event.is_kept);
-  }
-};
+void visit_fields(Is<TapePlace> auto& place, auto& fields) {
+  fields.number(place.region);
+  fields.number(place.record);
+}
 
-template <>
-struct FieldsOf<LoadEvent> {
-  static constexpr EventKind kKind = EventKind::kLoad;
-  template <class Event, class Fields>
-  static void visit(Event& event, Fields& fields) {
-    fields.time(event.time_ns);
-    fields.number(event.region);
-    fields.number(event.slot);
+void visit_fields(Is<OpEvent> auto& event, auto& fields) {
+  fields.time(event.begin_ns);
+  fields.time(event.end_ns);
+  fields.number(event.number);
+  fields.string(event.name);
+  fields.choice(event.phase, OpPhase::kBackward);
+  fields.number(event.depth);
+  fields.number(event.region);
+  if (event.region != 0) {
+    fields.number(event.first_slot);
+    fields.number(event.end_slot);
+    fields.expect(event.first_slot <= event.end_slot, "slots that end before they begin");
+    fields.number(event.kept);
+    fields.number(event.record);
+    fields.flag(event.is_seen);
+    fields.string(event.call);
+    fields.all(event.outer_records);
   }
-};
+  fields.number(event.sequence);
+  fields.string(event.line);
+  fields.flag(event.threw);
+  fields.all(event.arguments);
+  fields.all(event.values);
+  fields.all(event.results);
+}
 
-template <>
-struct FieldsOf<NodeEvent> {
-  static constexpr EventKind kKind = EventKind::kNode;
-  template <class Event, class Fields>
-  static void visit(Event& event, Fields& fields) {
-    fields.time(event.begin_ns);
-    fields.time(event.end_ns);
-    fields.number(event.name);
-    fields.number(event.sequence);
-    fields.number(event.forward_thread);
-  }
-};
+void visit_fields(Is<MemoryEvent> auto& event, auto& fields) {
+  fields.time(event.time_ns);
+  fields.number(event.address);
+  fields.signed_number(event.bytes);
+  fields.expect(event.bytes <= int64_t{1} << 44U, "more memory than a machine has");
+  fields.string(event.device);
+  fields.number(event.op);
+}
 
-template <>
-struct FieldsOf<RegionEvent> {
-  static constexpr EventKind kKind = EventKind::kRegion;
-  template <class Event, class Fields>
-  static void visit(Event& event, Fields& fields) {
-    fields.time(event.time_ns);
-    fields.number(event.region);
-    fields.number(event.whole);
-    fields.number(event.parent);
-    fields.number(event.depth);
-    fields.number(event.label);
-  }
-};
+void visit_fields(Is<SaveEvent> auto& event, auto& fields) {
+  fields.time(event.time_ns);
+  fields.number(event.region);
+  fields.number(event.slot);
+  visit_fields(event.tensor, fields);
+  fields.flag(event.is_replay);
+  fields.flag(event.is_kept);
+}
 
-template <>
-struct FieldsOf<ReplayEvent> {
-  static constexpr EventKind kKind = EventKind::kReplay;
-  template <class Event, class Fields>
-  static void visit(Event& event, Fields& fields) {
-    fields.time(event.begin_ns);
-    fields.time(event.end_ns);
-    fields.number(event.region);
-    fields.flag(event.from_function);
-    fields.flag(event.threw);
-  }
-};
+void visit_fields(Is<LoadEvent> auto& event, auto& fields) {
+  fields.time(event.time_ns);
+  fields.number(event.region);
+  fields.number(event.slot);
+}
 
-template <>
-struct FieldsOf<CallEvent> {
-  static constexpr EventKind kKind = EventKind::kCall;
-  template <class Event, class Fields>
-  static void visit(Event& event, Fields& fields) {
-    fields.time(event.time_ns);
-    fields.number(event.region);
-    fields.number(event.name);
-    fields.number(event.policy);
-    fields.choice(event.step, CallStep::kLeftOut);
-    fields.flag(event.is_replay);
-  }
-};
+void visit_fields(Is<NodeEvent> auto& event, auto& fields) {
+  fields.time(event.begin_ns);
+  fields.time(event.end_ns);
+  fields.string(event.name);
+  fields.number(event.sequence);
+  fields.number(event.forward_thread);
+}
 
-template <>
-struct FieldsOf<MarkEvent> {
-  static constexpr EventKind kKind = EventKind::kMark;
-  template <class Event, class Fields>
-  static void visit(Event& event, Fields& fields) {
-    fields.time(event.time_ns);
-    fields.number(event.name);
-  }
-};
+void visit_fields(Is<RegionEvent> auto& event, auto& fields) {
+  fields.time(event.time_ns);
+  fields.number(event.region);
+  fields.number(event.whole);
+  fields.number(event.parent);
+  fields.number(event.depth);
+  fields.string(event.label);
+}
 
-template <>
-struct FieldsOf<ThreadEvent> {
-  static constexpr EventKind kKind = EventKind::kThread;
-  template <class Event, class Fields>
-  static void visit(Event& event, Fields& fields) {
-    fields.time(event.time_ns);
-    fields.number(event.torch_thread);
-    fields.number(event.name);
-  }
-};
+void visit_fields(Is<ReplayEvent> auto& event, auto& fields) {
+  fields.time(event.begin_ns);
+  fields.time(event.end_ns);
+  fields.number(event.region);
+  fields.flag(event.from_function);
+  fields.flag(event.threw);
+}
 
-template <>
-struct FieldsOf<PlanEvent> {
-  static constexpr EventKind kKind = EventKind::kPlan;
-  template <class Event, class Fields>
-  static void visit(Event& event, Fields& fields) {
-    fields.time(event.time_ns);
-    fields.number(event.label);
-    fields.signed_number(event.budget_bytes);
-    fields.signed_number(event.predicted_peak_bytes);
-    fields.signed_number(event.plain_peak_bytes);
-    fields.number(event.plan);
-  }
-};
+void visit_fields(Is<CallEvent> auto& event, auto& fields) {
+  fields.time(event.time_ns);
+  fields.number(event.region);
+  fields.string(event.name);
+  fields.string(event.policy);
+  fields.choice(event.step, CallStep::kLeftOut);
+  fields.flag(event.is_replay);
+}
 
-template <>
-struct FieldsOf<ProcessEvent> {
-  static constexpr EventKind kKind = EventKind::kProcess;
-  template <class Event, class Fields>
-  static void visit(Event& event, Fields& fields) {
-    fields.signed_number(event.begin_unix_ns);
-    fields.number(event.pid);
-    fields.number(event.program);
-    fields.number(event.torch_version);
-  }
-};
+void visit_fields(Is<MarkEvent> auto& event, auto& fields) {
+  fields.time(event.time_ns);
+  fields.string(event.name);
+}
 
-template <>
-struct FieldsOf<RecordedLayout> {
-  static constexpr EventKind kKind = EventKind::kLayout;
-  template <class Layout, class Fields>
-  static void visit(Layout& layout, Fields& fields) {
-    fields.number(layout.dtype);
-    fields.number(layout.device);
-    fields.sizes(layout.sizes);
-    fields.sizes(layout.strides);
-    fields.flag(layout.requires_grad);
-  }
-};
+void visit_fields(Is<ThreadEvent> auto& event, auto& fields) {
+  fields.time(event.time_ns);
+  fields.number(event.torch_thread);
+  fields.string(event.name);
+}
+
+void visit_fields(Is<PlanEvent> auto& event, auto& fields) {
+  fields.time(event.time_ns);
+  fields.string(event.label);
+  fields.signed_number(event.budget_bytes);
+  fields.signed_number(event.predicted_peak_bytes);
+  fields.signed_number(event.plain_peak_bytes);
+  fields.string(event.plan);
+}
+
+void visit_fields(Is<ProcessEvent> auto& event, auto& fields) {
+  fields.signed_number(event.begin_unix_ns);
+  fields.number(event.pid);
+  fields.string(event.program);
+  fields.string(event.torch_version);
+}
+
+void visit_fields(Is<RecordedLayout> auto& layout, auto& fields) {
+  fields.string(layout.dtype);
+  fields.string(layout.device);
+  fields.sizes(layout.sizes);
+  fields.sizes(layout.strides);
+  fields.expect(layout.strides.empty() || layout.strides.size() == layout.sizes.size(),
+                "strides that do not go with their sizes");
+  fields.flag(layout.requires_grad);
+}
 
 }  // namespace remat::detail

@@ -40,8 +40,8 @@ class REMAT_API TraceSink {
 
   /// An op is about to run, with its arguments on the stack. Then either after_op() follows, with
   /// its results there, or op_threw().
-  virtual void before_op(const TraceScope& scope, const OpCall& call) = 0;
-  virtual void after_op(const TraceScope& scope, const OpCall& call) = 0;
+  virtual void before_op(const TraceScope& /*scope*/, const OpCall& /*call*/) {}
+  virtual void after_op(const TraceScope& /*scope*/, const OpCall& /*call*/) {}
 
   /// Like before_op() and after_op(), for an op that the handler of a tensor subclass runs inside
   /// the handled op.
@@ -53,16 +53,16 @@ class REMAT_API TraceSink {
   virtual void op_threw(const TraceScope& /*scope*/, const OpCall& /*call*/) {}
 
   /// A named call begins, or a replay has left it out: `what` says which.
-  virtual void named_call(const TraceScope& before, const TraceScope& after, const NamedCall& call,
-                          std::string_view what) = 0;
+  virtual void named_call(const TraceScope& /*before*/, const TraceScope& /*after*/,
+                          const NamedCall& /*call*/, std::string_view /*what*/) {}
 
   /// The innermost call that named_call() reported as begun has ended.
-  virtual void call_ended(const TraceScope& scope, bool threw) = 0;
+  virtual void call_ended(const TraceScope& /*scope*/, bool /*threw*/) {}
 
   /// Autograd is about to save `tensor`, in an op or outside ops. after_save() follows even if an
   /// exception ends the save.
-  virtual void before_save(const TraceScope& scope, const at::Tensor& tensor) = 0;
-  virtual void after_save(const TraceScope& scope, bool threw) = 0;
+  virtual void before_save(const TraceScope& /*scope*/, const at::Tensor& /*tensor*/) {}
+  virtual void after_save(const TraceScope& /*scope*/, bool /*threw*/) {}
 
   /// Backward unpacks slot `slot` of the region, which may start a replay.
   virtual void before_load(const Region& /*region*/, size_t /*slot*/) {}
@@ -78,7 +78,7 @@ class REMAT_API TraceSink {
   virtual void tape_record(const Tape& /*tape*/, size_t /*record*/, bool /*begins*/) {}
 
   /// A replay is complete and stops, in the middle of an op or at a named call.
-  virtual void replay_stops(const TraceScope& scope) = 0;
+  virtual void replay_stops(const TraceScope& /*scope*/) {}
 };
 
 /// Null: nobody listens. Set it while no region runs; the sink must outlive its time here.
