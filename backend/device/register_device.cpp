@@ -18,8 +18,7 @@
 #include <string_view>
 #include <typeinfo>
 
-#include <remat/placeholder/dry_device_guard.h>
-#include <remat/placeholder/dry_hooks.h>
+#include <remat/placeholder/dry_device.h>
 
 #include "dry_autocast.h"
 #include "dry_registration.h"
