@@ -3,7 +3,7 @@
 // Showing writes of plain code to the regions that have read what is written.
 #include "plain_writes.h"
 
-#include <remat/tape/outside_readers.h>
+#include <remat/tape/data_hooks.h>
 #include <remat/tape/region.h>
 #include <remat/tape/scope.h>
 #include <remat/tape/unversioned_writes.h>

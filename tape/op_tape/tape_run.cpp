@@ -341,7 +341,7 @@ bool TapeRun::is_new(uint32_t number) const {
 
 void TapeRun::fill(ReplayedSlots& slots) {
   for (const auto i : c10::irange(slot_wanted_.size())) {
-    if (slot_wanted_[i]) slots.put(i, value_of(part_.slots[i], i));
+    if (slot_wanted_[i]) slots[i] = value_of(part_.slots[i], i);
   }
 }
 
@@ -360,7 +360,7 @@ at::Tensor TapeRun::make_wrapper(const TapeWrapper& wrapper, size_t number) cons
   std::vector<at::Tensor> parts;
   for (const TapeSlot& part : wrapper.parts) parts.push_back(value_of(part, number));
   const Unseen unseen;
-  return wrapper.unflatten->make(parts).tensor_data();
+  return wrapper.unflatten(parts).tensor_data();
 }
 
 // In an outer region's replay it may be a placeholder, without values to compare.

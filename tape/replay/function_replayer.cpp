@@ -19,9 +19,10 @@
 
 #include <remat/tape/first_position.h>
 #include <remat/tape/region.h>
+#include <remat/tape/region_run.h>
 #include <remat/tape/replayed_nodes.h>
 #include <remat/tape/scope.h>
-#include <remat/tape/traced_replay.h>
+#include <remat/tape/trace_sink.h>
 
 #include "leaf_grads.h"
 #include "replay_scope.h"
@@ -130,9 +131,7 @@ class UserStateExchange {
 bool saves_into_slots() {
   Scope* const scope = Scope::current();
   const Scope* const region = scope ? scope->region_scope() : nullptr;
-  if (!region) return false;
-  const TraceScope place = region->trace_scope();
-  return place.region && !place.saved_call;
+  return region && region->run() && !region->run()->trace_scope().saved_call;
 }
 
 /// Note [Slots of arguments]: the outer region's replay may pass two tensors where its forward
@@ -205,7 +204,8 @@ void FunctionReplayer::release_function() noexcept {
 
 void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const {
   // Traced from here: the copies made below are not ops of the program.
-  const TracedReplay traced(region, region, TracedReplay::From::kFunction);
+  const auto reported =
+      traced([&](TraceSink& sink, bool begins) { sink.function_replay(region, begins); });
   region.outside().gather_again();
   // Constructed first: this may replay outer regions, which must not see this region's state.
   ReplayMemory memory(region);
@@ -249,7 +249,7 @@ void FunctionReplayer::run_body(const ReplayParts& parts, c10::ArrayRef<at::Tens
   thread_state_.check_precision(region.label());
   RegionsMadeInside regions;  // Destroyed last: functions run code when destroyed.
   const ReplayThreadState thread_state(thread_state_, region.casts_weights());
-  const ReplayGenerators generators(generators_);
+  const KeptGenerators generators(generators_);
   std::shared_ptr<const void> result;  // Outlives the scope, as in the forward.
   const ReplayedNodes nodes;
   if (region.inner_backwards().any) number_nodes_from(region.nodes().begin);

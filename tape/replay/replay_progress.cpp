@@ -11,8 +11,7 @@
 #include <remat/tape/replay_mismatch.h>
 #include <remat/tape/saved_tensors_hooks.h>
 
-#include "host_values.h"
-#include "own_saves.h"
+#include "op_writer.h"
 #include "saved_original.h"
 #include "storage_bytes.h"
 
@@ -56,7 +55,7 @@ void ReplayProgress::receive(const at::Tensor& tensor, const at::Tensor& value) 
   check_position(tensor);
   or_fail([&] { check(tensor); });
   const size_t index = count_++;
-  if (index < slot_end_ && region_.slots()[index].live) values_.put(index, value);
+  if (index < slot_end_ && region_.slots()[index].live) values_[index] = value;
   if (region_.early_stop() && region_.closed() && count_ >= slot_end_ &&
       is_saved_by_custom_function()) {
     stops_before_op_ = true;
@@ -105,7 +104,7 @@ void ReplayProgress::fill(size_t index, const at::Tensor& value) {
   if (slot.op && slot.layout != 0 && compares() && slot.layout != given_hash(value))
     mismatch(count_, slot.meta.str(), TensorMeta(value).str(), "It has other values.");
   ++count_;
-  if (index < slot_end_ && slot.live) values_.put(index, value);
+  if (index < slot_end_ && slot.live) values_[index] = value;
 }
 
 // Note [Stopping inside a backward]: autograd's engine handles only exceptions derived from

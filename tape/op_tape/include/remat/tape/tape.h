@@ -112,7 +112,7 @@ struct TapeSlot {
 /// See Note [Wrappers on a tape].
 struct TapeWrapper {
   std::vector<TapeSlot> parts;
-  std::shared_ptr<const Unflatten> unflatten;
+  Unflatten unflatten;
 };
 
 /// Calls f(ref) for the tensor in the slot, or for each part of its wrapper.
