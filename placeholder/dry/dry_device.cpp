@@ -51,7 +51,8 @@ class DryAllocator final : public c10::Allocator {
 class DryGenerator final : public c10::GeneratorImpl {
  public:
   explicit DryGenerator(uint64_t seed = c10::default_rng_seed_val)
-      : GeneratorImpl(dry_device(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)), seed_(seed) {}
+      : GeneratorImpl(dry_device(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+        seed_(seed) {}
 
   void set_current_seed(uint64_t seed) override { seed_ = seed; }
   uint64_t current_seed() const override { return seed_; }

@@ -14,8 +14,8 @@
 
 #include <optional>
 
-#include <remat/placeholder/visibility.h>
 #include <remat/placeholder/placeholder_impl.h>
+#include <remat/placeholder/visibility.h>
 
 namespace remat {
 
