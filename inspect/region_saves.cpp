@@ -276,7 +276,7 @@ const Region* innermost_region() {
 bool may_be_looked_into(const Region& region) {
   if (region.closed()) return true;
   for (const Scope* scope = Scope::current(); scope; scope = scope->previous()) {
-    if (scope->forward_region() == &region) return true;
+    if (scope->region() == &region && scope->replay_id() == 0) return true;
   }
   return false;
 }

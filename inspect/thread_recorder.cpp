@@ -12,6 +12,7 @@
 
 #include <remat/policy/policy.h>
 #include <remat/tape/region.h>
+#include <remat/tape/region_run.h>
 #include <remat/tape/replayer.h>
 #include <remat/tape/scope.h>
 #include <remat/tape/tape.h>
@@ -177,8 +178,8 @@ void ThreadRecorder::before_op(const TraceScope& scope) {
 void ThreadRecorder::note_outer_records(OpEvent& op) {
   bool is_innermost = true;
   for (const Scope* scope = Scope::current(); scope; scope = scope->previous()) {
-    const TraceScope place = scope->trace_scope();
-    if (!place.region || std::exchange(is_innermost, false)) continue;
+    if (!scope->run() || std::exchange(is_innermost, false)) continue;
+    const TraceScope place = scope->run()->trace_scope();
     if (place.is_replay) continue;
     const auto replayer = place.whole->replayer();
     const Tape* const tape = replayer ? replayer->tape() : nullptr;

@@ -2,7 +2,6 @@
 
 // Opening and closing a region on this thread.
 #include <remat/backend/forward_region.h>
-#include <remat/tape/nested_tapes.h>
 #include <remat/tape/op_observer.h>
 
 #include <ATen/SequenceNumber.h>
@@ -33,6 +32,7 @@
 #include <remat/tape/offload_hooks.h>
 #include <remat/tape/region_entry.h>
 #include <remat/tape/region_label.h>
+#include <remat/tape/region_run.h>
 #include <remat/tape/result_aliases.h>
 #include <remat/tape/saved_tensors_hooks.h>
 #include <remat/tape/scope.h>
@@ -267,8 +267,8 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
   auto function = std::make_unique<FunctionReplayer>(std::move(body), entry);
   const bool strict = options.replay == ReplayEngine::kTape;
   auto advice = trust ? trust->advice() : TapeTrust::Advice{.refused = true, .trusted = {}};
-  const bool wants_tape = strict || (!advice.refused && NestedTapes::allowed_here());
-  const bool has_tape = NestedTapes::decide_here(wants_tape) && trust;
+  const bool wants_tape = strict || (!advice.refused && RegionRun::tapes_allowed_here());
+  const bool has_tape = RegionRun::decide_tape_here(wants_tape) && trust;
   scope_ = std::make_unique<ForwardScope>(region_, inputs, std::move(calls));
   if (options.cuts.plain_calls) scope_->set_plain_calls();
   if (has_tape) {
@@ -294,7 +294,7 @@ void ForwardRegion::finish(c10::ArrayRef<at::Tensor> outputs) {
   std::exchange(replayer_, nullptr)->finish_forward(*region_);
   region_->set_results(outputs);
   region_->close();
-  ResultAliases::note_results(outputs);
+  note_results(outputs);
   if (!region_->slots().empty()) hook_heads(region_, outputs, first_sequence_nr_);
 }
 

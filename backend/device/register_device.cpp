@@ -20,9 +20,7 @@
 #include <string_view>
 #include <typeinfo>
 
-#include <remat/placeholder/dry_device_guard.h>
-#include <remat/placeholder/dry_factories.h>
-#include <remat/placeholder/dry_hooks.h>
+#include <remat/placeholder/dry_device.h>
 
 #include "dry_autocast.h"
 #include "private_use_fallback.h"
@@ -75,15 +73,15 @@ void check_no_accelerator() {
       "checkpoints do not need it.");
 }
 
-/// Permanently registers the kernels and the allocator of DryFactories.
+/// Permanently registers the factories and the allocator of dry tensors.
 void register_dry_factories() {
-  c10::SetAllocator(kDevice, DryFactories::allocator());
-  c10::SetStorageImplCreate(kDevice, &DryFactories::make_storage);
+  c10::SetAllocator(kDevice, dry_allocator());
+  c10::SetStorageImplCreate(kDevice, &make_dry_storage_impl);
   torch::Library& library = keep_library("aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-  library.impl("empty.memory_format", &DryFactories::empty);
-  library.impl("empty_strided", &DryFactories::empty_strided);
+  library.impl("empty.memory_format", &dry_empty);
+  library.impl("empty_strided", &dry_empty_strided);
   library.impl("_has_compatible_shallow_copy_type",
-               &DryFactories::has_compatible_shallow_copy_type);
+               &has_dry_compatible_shallow_copy_type);
 }
 
 void register_once() {

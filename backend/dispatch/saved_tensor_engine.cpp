@@ -21,8 +21,8 @@
 #include <remat/tape/data_hooks.h>
 #include <remat/tape/hook_count.h>
 #include <remat/tape/op_observer.h>
-#include <remat/tape/recomputing_pair.h>
 #include <remat/tape/replayed_nodes.h>
+#include <remat/tape/saved_tensors_hooks.h>
 #include <remat/tape/scope.h>
 
 namespace remat {

@@ -16,11 +16,12 @@
 #include <utility>
 
 #include <remat/tape/collective_work.h>
+#include <remat/tape/data_hooks.h>
 #include <remat/tape/host_copies.h>
 #include <remat/tape/interception_bits.h>
 #include <remat/tape/op_observer.h>
 #include <remat/tape/outside_log.h>
-#include <remat/tape/outside_readers.h>
+#include <remat/tape/data_hooks.h>
 #include <remat/tape/region.h>
 #include <remat/tape/scope.h>
 #include <remat/tape/unversioned_writes.h>

@@ -16,8 +16,8 @@
 #include <remat/tape/named_call.h>
 #include <remat/tape/named_calls.h>
 #include <remat/tape/region.h>
+#include <remat/tape/region_run.h>
 #include <remat/tape/scope.h>
-#include <remat/tape/segment_policies.h>
 
 namespace remat {
 namespace {

@@ -7,8 +7,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
-#include <cstddef>
-#include <optional>
+#include <functional>
 #include <string>
 #include <unordered_map>
 
@@ -17,24 +16,13 @@ namespace remat {
 /// Kernels by "aten::name.overload", on meta tensors.
 using DryKernelTable = std::unordered_map<std::string, c10::KernelFunction>;
 
-/// A kernel for one op, or for its functional form, which returns what the op writes to `out`
-/// arguments.
-class DryKernel {
- public:
-  DryKernel(c10::OperatorHandle kernel_op, const c10::KernelFunction& kernel, size_t outs)
-      : op_(kernel_op), kernel_(&kernel), outs_(outs) {}
+/// Replaces meta arguments on a stack by meta results.
+using DryKernel = std::function<void(torch::jit::Stack& stack)>;
 
-  /// Replaces meta arguments on `stack` by meta results; `out` arguments get the results' shapes.
-  void call(torch::jit::Stack& stack) const;
-
- private:
-  c10::OperatorHandle op_;
-  const c10::KernelFunction* kernel_;
-  size_t outs_;
-};
-
-/// Returns the kernel for `op`; nullopt if there is none. Usable from any thread.
-std::optional<DryKernel> find_dry_kernel(const c10::OperatorHandle& op);
+/// Returns the kernel for `op`, or for its functional form, which returns what the op writes to
+/// `out` arguments: these then get the results' shapes. Null if there is none. Usable from any
+/// thread.
+DryKernel find_dry_kernel(const c10::OperatorHandle& op);
 
 /// Returns add(op, function), which makes the function the op's kernel.
 inline auto kernel_adder(DryKernelTable& table) {
@@ -46,9 +34,6 @@ inline auto kernel_adder(DryKernelTable& table) {
 // Each adds one group of kernels.
 void add_pointwise_kernels(DryKernelTable& table);
 void add_reduction_kernels(DryKernelTable& table);
-void add_convolution_kernels(DryKernelTable& table);
 void add_layer_kernels(DryKernelTable& table);
-void add_norm_kernels(DryKernelTable& table);
-void add_index_kernels(DryKernelTable& table);
 
 }  // namespace remat

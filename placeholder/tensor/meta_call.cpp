@@ -4,6 +4,7 @@
 #include "meta_call.h"
 
 #include <c10/core/Allocator.h>
+#include <c10/core/DispatchKey.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
@@ -12,8 +13,6 @@
 #include <utility>
 
 #include <remat/placeholder/placeholder_impl.h>
-
-#include "argument_tensors.h"
 
 namespace remat {
 namespace {
@@ -55,7 +54,7 @@ void MetaCall::replace_arguments(Numbers numbers) {
 }
 
 void MetaCall::replace_results() {
-  for (const Argument& argument : arguments_) write_back(argument);
+  for (const auto& [original, meta] : arguments_) write_back(original, meta);
   const size_t count = op_.schema().returns().size();
   for (size_t i = stack_.size() - count; i < stack_.size(); ++i)
     change_tensors(stack_[i], [this](const at::Tensor& meta) { return from_meta(meta); });
@@ -74,8 +73,8 @@ bool MetaCall::made_storage() const {
 
 at::Tensor MetaCall::to_meta(const at::Tensor& tensor) {
   if (!tensor.defined()) return tensor;
-  for (const Argument& argument : arguments_)
-    if (argument.original.is_same(tensor)) return argument.meta;
+  for (const auto& [original, meta] : arguments_)
+    if (original.is_same(tensor)) return meta;
   auto impl = c10::make_intrusive<c10::TensorImpl>(
       meta_storage_for(tensor), c10::DispatchKeySet(c10::DispatchKey::Meta), tensor.dtype());
   impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
@@ -84,7 +83,7 @@ at::Tensor MetaCall::to_meta(const at::Tensor& tensor) {
   // Type promotion must give the same result as with the original.
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
   arguments_.push_back({tensor, at::Tensor(std::move(impl))});
-  return arguments_.back().meta;
+  return arguments_.back().second;
 }
 
 c10::Storage MetaCall::meta_storage_for(const at::Tensor& tensor) {
@@ -93,43 +92,51 @@ c10::Storage MetaCall::meta_storage_for(const at::Tensor& tensor) {
 }
 
 c10::Storage MetaCall::meta_storage_for(const c10::Storage& storage) {
-  for (const StoragePair& pair : storages_)
-    if (same(pair.original, storage)) return pair.meta;
-  storages_.push_back({storage, make_meta_storage(storage.nbytes())});
-  return storages_.back().meta;
+  for (const auto& [original, meta] : storages_)
+    if (same(original, storage)) return meta;
+  return storages_.emplace_back(storage, make_meta_storage(storage.nbytes())).second;
 }
 
 const MetaCall::StoragePair* MetaCall::find_pair(const c10::Storage& meta) const {
   for (const StoragePair& pair : storages_)
-    if (same(pair.meta, meta)) return &pair;
+    if (same(pair.second, meta)) return &pair;
   return nullptr;
 }
 
 at::Tensor MetaCall::from_meta(const at::Tensor& meta) {
   if (!meta.defined() || !meta.is_meta()) return meta;
-  for (const Argument& argument : arguments_)
-    if (argument.meta.is_same(meta)) return argument.original;
+  for (const auto& [original, replaced] : arguments_)
+    if (replaced.is_same(meta)) return original;
   return make_placeholder_on(original_storage_for(meta.storage()), meta);
 }
 
 c10::Storage MetaCall::original_storage_for(const c10::Storage& meta) {
-  if (const StoragePair* const pair = find_pair(meta)) return pair->original;
-  storages_.push_back({make_dry_storage(meta.nbytes(), op_.schema().name()), meta});
-  return storages_.back().original;
+  if (const StoragePair* const pair = find_pair(meta)) return pair->first;
+  return storages_.emplace_back(make_dry_storage(meta.nbytes(), op_.schema().name()), meta).first;
 }
 
-void MetaCall::write_back(const Argument& argument) {
-  const PlaceholderStorage* const before = PlaceholderStorage::of(argument.original);
+void MetaCall::write_back(const at::Tensor& original, const at::Tensor& meta) {
+  const PlaceholderStorage* const before = PlaceholderStorage::of(original);
   if (!before) return;
-  c10::TensorImpl& impl = *argument.original.unsafeGetTensorImpl();
-  const c10::Storage storage = original_storage_for(argument.meta.storage());
+  c10::TensorImpl& impl = *original.unsafeGetTensorImpl();
+  const c10::Storage storage = original_storage_for(meta.storage());
   if (!same(storage, impl.unsafe_storage())) impl.set_storage_keep_dtype(storage);
-  if (storage.nbytes() != argument.meta.storage().nbytes())
-    storage.set_nbytes(argument.meta.storage().nbytes());
-  if (!same_geometry(argument.original, argument.meta)) {
-    impl.set_sizes_and_strides(argument.meta.sizes(), argument.meta.strides(),
-                               argument.meta.storage_offset());
+  if (storage.nbytes() != meta.storage().nbytes()) storage.set_nbytes(meta.storage().nbytes());
+  if (!same_geometry(original, meta)) {
+    impl.set_sizes_and_strides(meta.sizes(), meta.strides(), meta.storage_offset());
   }
+}
+
+bool run_composite(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  using c10::DispatchKey;
+  for (const DispatchKey key :
+       {DispatchKey::CompositeExplicitAutograd, DispatchKey::CompositeExplicitAutogradNonFunctional,
+        DispatchKey::CompositeImplicitAutograd}) {
+    if (!op.hasKernelForDispatchKey(key)) continue;
+    op.callBoxedForDispatchKey(key, stack);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace remat

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Running one op on placeholders by way of meta tensors.
+// Running one op on placeholders: on meta tensors in their place, or by its composite kernel.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 #include <c10/core/Storage.h>
 #include <c10/util/SmallVector.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace remat {
 
@@ -37,14 +40,7 @@ class MetaCall {
   bool made_storage() const;
 
  private:
-  struct Argument {
-    at::Tensor original;
-    at::Tensor meta;
-  };
-  struct StoragePair {
-    c10::Storage original;  // Undefined for a real tensor.
-    c10::Storage meta;
-  };
+  using StoragePair = std::pair<c10::Storage, c10::Storage>;
 
   at::Tensor to_meta(const at::Tensor& tensor);
   c10::Storage meta_storage_for(const at::Tensor& tensor);
@@ -52,12 +48,57 @@ class MetaCall {
   at::Tensor from_meta(const at::Tensor& meta);
   c10::Storage original_storage_for(const c10::Storage& meta);
   const StoragePair* find_pair(const c10::Storage& meta) const;
-  void write_back(const Argument& argument);
+  void write_back(const at::Tensor& original, const at::Tensor& meta);
 
   const c10::OperatorHandle& op_;
   torch::jit::Stack& stack_;
-  c10::SmallVector<Argument, 4> arguments_;
+  // Pairs of the original, which is undefined for a real tensor's storage, and its meta form.
+  c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 4> arguments_;
   c10::SmallVector<StoragePair, 4> storages_;
 };
+
+/// Runs the composite kernel of `op`, whose arguments are on `stack`; the ops inside are dispatched
+/// one by one. Returns false, with the stack unchanged, if there is none.
+bool run_composite(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+
+template <class Visit>
+void visit_tensors(const c10::IValue& value, Visit&& visit) {
+  if (value.isTensor()) {
+    visit(value.toTensor());
+  } else if (value.isTensorList() || value.isOptionalTensorList()) {
+    for (const c10::IValue& element : value.toListRef())
+      if (element.isTensor()) visit(element.toTensor());
+  }
+}
+
+/// Calls `visit(argument index, tensor)` for each tensor.
+template <class Visit>
+void visit_argument_tensors(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
+                            Visit&& visit) {
+  const size_t count = op.schema().arguments().size();
+  const size_t first = stack.size() - count;
+  for (size_t i = 0; i < count; ++i)
+    visit_tensors(stack[first + i], [&](const at::Tensor& tensor) { visit(i, tensor); });
+}
+
+/// Replaces each tensor in `value` by `change(tensor)`.
+template <class Change>
+void change_tensors(c10::IValue& value, Change&& change) {
+  if (value.isTensor()) {
+    value = change(value.toTensor());
+  } else if (value.isTensorList()) {
+    c10::List<at::Tensor> changed;
+    for (const c10::IValue& element : value.toListRef())
+      changed.push_back(change(element.toTensor()));
+    value = std::move(changed);
+  } else if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> changed;
+    for (const c10::IValue& element : value.toListRef()) {
+      changed.push_back(element.isTensor() ? std::optional(change(element.toTensor()))
+                                           : std::nullopt);
+    }
+    value = std::move(changed);
+  }
+}
 
 }  // namespace remat

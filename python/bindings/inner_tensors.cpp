@@ -111,7 +111,7 @@ bool add_flattened(PyObject* object, std::vector<at::Tensor>& tensors) {
   return true;
 }
 
-class UnflattenObject final : public Unflatten {
+class UnflattenObject {
  public:
   UnflattenObject(PyObject* object, Flat& flat)
       : class_(share(reinterpret_cast<PyObject*>(Py_TYPE(object)))),
@@ -121,7 +121,7 @@ class UnflattenObject final : public Unflatten {
         size_(call(object, "size")),
         stride_(call(object, "stride")) {}
 
-  at::Tensor make(c10::ArrayRef<at::Tensor> parts) const override {
+  at::Tensor operator()(c10::ArrayRef<at::Tensor> parts) const {
     const pybind11::gil_scoped_acquire gil;
     const SuspendScopes suspend;
     THPObjectPtr inner(PyDict_Copy(others_->get()));
@@ -202,16 +202,15 @@ std::optional<FlattenedTensor> flatten_tensor(const at::Tensor& tensor) {
     if (!part || !THPVariable_Check(part.get())) return std::nullopt;
     flattened.parts.push_back(THPVariable_Unpack(part.get()));
   }
-  flattened.unflatten = std::make_shared<const UnflattenObject>(object, flat);
+  flattened.unflatten = UnflattenObject(object, flat);
   return flattened;
 }
 
 }  // namespace
 
 void install_tensor_classes() {
-  static constexpr TensorClasses kClasses{.flatten = &flatten_tensor, .hash = &hash_of_class};
   set_inner_tensors(&inner_tensors);
-  set_tensor_classes(&kClasses);
+  set_tensor_classes(&flatten_tensor, &hash_of_class);
 }
 
 }  // namespace remat::python

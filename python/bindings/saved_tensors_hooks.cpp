@@ -15,7 +15,7 @@
 #include <vector>
 
 #include <remat/backend/saved_tensors_hooks_guard.h>
-#include <remat/tape/recomputing_pair.h>
+#include <remat/tape/saved_tensors_hooks.h>
 #include <remat/tape/scope.h>
 
 #include "callbacks.h"

@@ -20,20 +20,12 @@ namespace {
 
 namespace py = pybind11;
 
-class PythonGatherer final : public MemoryGatherer {
- public:
-  explicit PythonGatherer(SharedObject function) : function_(std::move(function)) {}
-
-  void gather() override {
-    const py::gil_scoped_acquire gil;
-    const SuspendScopes unseen;
-    const THPObjectPtr result(PyObject_CallNoArgs(function_->get()));
-    if (!result) throw_python_error();
-  }
-
- private:
-  SharedObject function_;
-};
+void call_gatherer(const SharedObject& function) {
+  const py::gil_scoped_acquire gil;
+  const SuspendScopes unseen;
+  const THPObjectPtr result(PyObject_CallNoArgs(function->get()));
+  if (!result) throw_python_error();
+}
 
 py::object call_unseen(const py::object& function, const py::args& args, const py::kwargs& kwargs) {
   const SuspendScopes unseen;
@@ -48,7 +40,8 @@ void add_sharded_modules(PyObject* module) {
   m.def("_note_gathered",
         torch::wrap_pybind_function(
             [](const at::Tensor& tensor, const at::Tensor& shard, const py::object& gather) {
-              note_gathered(tensor, shard, std::make_shared<PythonGatherer>(share(gather.ptr())));
+              note_gathered(tensor, shard,
+                            [function = share(gather.ptr())] { call_gatherer(function); });
             }));
 }
 

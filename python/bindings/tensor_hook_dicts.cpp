@@ -91,7 +91,7 @@ size_t count_accumulated(const torch::autograd::PostAccumulateGradHook& hook) {
 }  // namespace
 
 void count_hooks_in_dicts() {
-  set_hook_counter({.gradient = &count_gradient, .accumulated = &count_accumulated});
+  set_hook_counters(&count_gradient, &count_accumulated);
 }
 
 TensorHookDicts::TensorHookDicts(c10::ArrayRef<at::Tensor> tensors) {

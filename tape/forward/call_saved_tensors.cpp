@@ -15,7 +15,6 @@
 #include <remat/tape/result_aliases.h>
 #include <remat/tape/saved_tensors_hooks.h>
 
-#include "exchanged_memory.h"
 #include "saved_original.h"
 #include "taken_gradients.h"
 #include "unseen.h"
@@ -113,10 +112,10 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
         "gradient.");
     const at::Tensor original(original_ ? original_->lock() : nullptr);
     TORCH_CHECK(!is_grad_changed(original, kept_->meta.requires_grad()), where(), kGradChanged);
-    const auto now = ExchangedMemory::find(*version_);
-    TORCH_CHECK(now != ExchangedMemory::Now::kElsewhere, where(), kMemoryExchanged);
-    const at::Tensor tensor = given_back(now == ExchangedMemory::Now::kThere);
-    TakenGradients::note_given(tensor);
+    const auto now = memory_now(*version_);
+    TORCH_CHECK(now != MemoryNow::kElsewhere, where(), kMemoryExchanged);
+    const at::Tensor tensor = given_back(now == MemoryNow::kThere);
+    note_given_to_node(tensor);
     return tensor;
   }
 
@@ -172,7 +171,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
 
   /// Checks a tensor that hooks have, which may have copied it before a write without a version.
   void check_original(bool is_strided) const {
-    TORCH_CHECK(!ResultAliases::changed(*version_), where(), kResultChanged);
+    TORCH_CHECK(!changed_by_alias(*version_), where(), kResultChanged);
     const bool is_comparable = is_strided && !version_->is_written_by_op();
     TORCH_CHECK(!is_comparable || !version_->has_other_bytes(kept_->storage.lock()), where(),
                 modified_in_place(kept_->meta, *version_), kWrittenByWayOfData);

@@ -11,7 +11,6 @@
 #include <remat/tape/hook_count.h>
 
 #include "graph_walk.h"
-#include "root_views.h"
 #include "tensor_hash.h"
 
 namespace remat {

@@ -15,7 +15,6 @@
 #include <remat/tape/hidden_scopes.h>
 #include <remat/tape/stream_use.h>
 
-#include "host_values.h"
 #include "op_writer.h"
 #include "write_kind.h"
 

@@ -75,7 +75,7 @@ ForwardScope::ForwardScope(std::shared_ptr<Region> region, c10::ArrayRef<at::Ten
     : Scope(Phase::kForward, region->intercept() ? Ops::kSeen : Ops::kAsAround),
       state_(std::make_unique<State>(*this, std::move(region), std::move(settings))) {
   ForwardState& shared = state_->shared;
-  set_parts({.ops = &state_->ops, .backwards = &state_->backwards, .nested_tapes = this});
+  set_parts({.ops = &state_->ops, .backwards = &state_->backwards, .run = this});
   set_policy(shared.region->policy());
   shared.region->set_nodes(
       {.thread = at::RecordFunction::currentThreadId(), .begin = at::sequence_number::peek()});
@@ -148,7 +148,7 @@ void ForwardScope::State::finish_tape() {
       });
   if (brings_back && !recorder.values().is_strict())
     recorder.give_up("is_recomputing() in a function whose SAVE calls' results hooks keep");
-  const OuterScopes outer(shared.scope);
+  const HiddenScopes outer(shared.scope);
   recorder.finish(shared.region->outside());
   if (recorder.gave_up()) {
     outside.check_no_stale_cast();
@@ -162,8 +162,8 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> ForwardScope::make_hooks() 
   return std::make_unique<SlotHook>(*state_);
 }
 
-const Region* ForwardScope::forward_region() const {
-  return state_->shared.region.get();
+const Region& ForwardScope::region() const {
+  return *state_->shared.region;
 }
 
 TraceScope ForwardScope::trace_scope() const {
@@ -175,11 +175,11 @@ TraceScope ForwardScope::trace_scope() const {
           .saved_call = state_->calls ? state_->calls->saved_call() : nullptr};
 }
 
-NamedCalls* ForwardScope::named_calls() {
+NamedCalls& ForwardScope::named_calls() {
   State& state = *state_;
   if (!state.calls)
     state.calls = std::make_unique<ForwardCalls>(state.shared, state.outside, state.slots);
-  return state.calls.get();
+  return *state.calls;
 }
 
 // Note [Nested tapes]: a function replay makes its nested regions anew. Each would need a tape that
@@ -188,12 +188,12 @@ NamedCalls* ForwardScope::named_calls() {
 // are nested regions replayed from tapes. If the outer tape is given up later, a replay of its
 // function records tapes for the same nested regions as the forward did, whatever is known about
 // them by then: a region saves other tensors with a tape than without.
-bool ForwardScope::are_allowed() const {
+bool ForwardScope::allows_tapes() const {
   const TapeRecorder* const recorder = state_->shared.recorder.get();
   return recorder && !recorder->gave_up();
 }
 
-bool ForwardScope::decide(bool wanted) {
+bool ForwardScope::decide_tape(bool wanted) {
   if (!state_->shared.is_saving) state_->shared.region->add_inner_tape(wanted);
   return wanted;
 }

@@ -13,12 +13,11 @@
 #include <remat/tape/hidden_scopes.h>
 #include <remat/tape/offload_hooks.h>
 #include <remat/tape/op_observer.h>
+#include <remat/tape/result_aliases.h>
 #include <remat/tape/saved_tensors_hooks.h>
 #include <remat/tape/tensor_layout.h>
 
-#include "exchanged_memory.h"
-#include "host_values.h"
-#include "own_saves.h"
+#include "op_writer.h"
 #include "saved_original.h"
 #include "storage_bytes.h"
 
@@ -28,7 +27,7 @@ namespace {
 /// True if the user has opened hooks around `scope`.
 bool has_hooks_around(const Scope& scope) {
   const Scope* outer = scope.previous();
-  while (outer && !outer->is_user_hooks()) outer = outer->previous();
+  while (outer && !outer->user_hooks()) outer = outer->previous();
   return outer || !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
 }
 
@@ -136,7 +135,7 @@ void ForwardSlots::keep_cut_value(CallProduct& value, const at::Tensor& tensor, 
 void ForwardSlots::keep_through(const UserPair& pair, const SavedTensorInfo& info,
                                 const at::Tensor& tensor, Keep reach,
                                 c10::function_ref<void()> keep) {
-  std::optional<ScopesAround> around;
+  std::optional<HiddenScopes> around;
   std::optional<PairScope> alone;
   if (pair) {
     alone.emplace(pair, state_.scope.in_replay());
@@ -159,21 +158,20 @@ bool ForwardSlots::gives_to_user(Keep reach, const UserPair& pair) const {
   if (pair) return true;
   const bool any_python = !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
   if (!state_.scope.previous() && !any_python) return false;
-  const ScopesAround around(state_.scope, reach);
+  const HiddenScopes around(state_.scope, reach);
   Scope* const scope = Scope::current();
   if (scope) return !scope->region_scope();
   return !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
 }
 
 void ForwardSlots::check_saved() const {
-  const SavedMemory::Change change = state_.saved->find_change();
-  if (!change.slot) return;
-  const std::string where =
-      c10::str("[checkpoint] ", region_.label(), ", slot ", change.slot->index);
-  TORCH_CHECK_NOT_IMPLEMENTED(change.op, where, " (", change.slot->meta.str(),
+  const auto [changed, op] = state_.saved->find_change();
+  if (!changed) return;
+  const std::string where = c10::str("[checkpoint] ", region_.label(), ", slot ", changed->index);
+  TORCH_CHECK_NOT_IMPLEMENTED(op, where, " (", changed->meta.str(),
                               "): ", kMemoryExchangedInRegion);
   TORCH_CHECK_NOT_IMPLEMENTED(
-      false, where, " (", change.slot->meta.str(), "), op ", change.op->name(),
+      false, where, " (", changed->meta.str(), "), op ", op->name(),
       ": expected in-place ops that autograd notices, got one on the memory of a saved tensor by "
       "way of another with versions of its own (made by `.data`): autograd would go on with the "
       "new values in silence, a replay with those that were saved. Write before they are used, or "

@@ -185,7 +185,7 @@ void OutsideWatch::begin_write(const at::Tensor& tensor, OutsideStorage& outside
 /// Keeps a part of a tensor that the region writes, as it is now, in the scopes around the region.
 void OutsideWatch::keep_part(const at::Tensor& tensor, OutsideStorage& outside,
                              const TensorLayout& part) {
-  const OuterScopes outer(state_.scope);
+  const HiddenScopes outer(state_.scope);
   const at::Tensor original = lay_out(tensor.storage(), part);
   const SavedOriginalGuard guard(original);
   outside.keep(tensor.storage(), part);

@@ -50,16 +50,10 @@ std::string complex_str(uint64_t real, uint64_t imaginary) {
 
 std::string list_str(const Value& value) {
   std::string text = "[";
-  const size_t step = value.kind == OpWord::kComplexes ? 2 : 1;
-  for (size_t i = 0; i < value.payload.size(); i += step) {
-    const uint64_t word = value.payload[i];
+  for (const uint64_t word : value.payload) {
     if (text.size() > 1) text += ", ";
-    if (value.kind == OpWord::kComplexes) {
-      text += complex_str(word, value.payload[i + 1]);
-    } else {
-      text += value.kind == OpWord::kDoubles ? c10::str(double_of(word))
-                                             : c10::str(static_cast<int64_t>(word));
-    }
+    text += value.kind == OpWord::kDoubles ? c10::str(double_of(word))
+                                           : c10::str(static_cast<int64_t>(word));
   }
   return text + "]";
 }
@@ -131,10 +125,7 @@ std::string value_str(const Value& value) {
     case OpWord::kInts:
     case OpWord::kDoubles:
     case OpWord::kBools:
-    case OpWord::kComplexes:
       return list_str(value);
-    case OpWord::kComplex:
-      return complex_str(value.payload[0], value.payload[1]);
     case OpWord::kText:
       return quoted(value);
     case OpWord::kDevice:

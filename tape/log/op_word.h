@@ -20,13 +20,11 @@ enum class OpWord : uint8_t {
   kInt,     ///< Nothing; the number, as for kDouble and kBool.
   kDouble,
   kBool,
-  kComplex,  ///< Nothing; both parts.
-  kInts,     ///< Count; the elements, as for kDoubles and kBools.
+  kInts,  ///< Count; the elements, as for kDoubles (also both parts of complex numbers) and kBools.
   kDoubles,
   kBools,
-  kComplexes,  ///< Count; both parts of each.
-  kText,       ///< Number of bytes; the bytes, padded with zeros to whole words.
-  kDevice,     ///< Nothing; type and index in one word, as for kGenerator.
+  kText,    ///< Number of bytes; the bytes, padded with zeros to whole words.
+  kDevice,  ///< Nothing; type and index in one word, as for kGenerator.
   kGenerator,
   kTensors,   ///< Length of a list of tensors; bit i is set if element i is defined. The tensors
               ///< follow as values of their own.
@@ -125,15 +123,12 @@ inline size_t payload_size(uint64_t head) {
     case OpWord::kSettings:
     case OpWord::kClass:
       return 1;
-    case OpWord::kComplex:
     case OpWord::kObject:
       return 2;
     case OpWord::kInts:
     case OpWord::kDoubles:
     case OpWord::kBools:
       return head >> 8U;
-    case OpWord::kComplexes:
-      return 2 * (head >> 8U);
     case OpWord::kText:
       return ((head >> 8U) + kWordBytes - 1) / kWordBytes;
     case OpWord::kTensors:

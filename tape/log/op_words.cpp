@@ -197,7 +197,7 @@ void OpWords::add_list(const c10::IValue& value) {
     begin(OpWord::kBools);
     for (const c10::IValue& element : list) words_.push_back(element.toBool() ? 1 : 0);
   } else if (value.isComplexDoubleList()) {
-    begin(OpWord::kComplexes);
+    words_.push_back(header(OpWord::kDoubles, 2 * list.size()));
     for (const c10::IValue& element : list) add_parts(element.toComplexDouble());
   } else if (value.isTensorList() || value.isOptionalTensorList()) {
     begin(OpWord::kTensors);
@@ -220,7 +220,7 @@ void OpWords::add_parts(c10::complex<double> number) {
 /// Adds values of types that few ops take.
 void OpWords::add_rare(const c10::IValue& value) {
   if (value.isComplexDouble()) {
-    words_.push_back(header(OpWord::kComplex));
+    words_.push_back(header(OpWord::kDoubles, 2));
     add_parts(value.toComplexDouble());
   } else if (value.isString()) {
     add_text(value.toStringRef());

@@ -14,10 +14,10 @@
 #include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/current_node.h>
 #include <remat/tape/gathered_memory.h>
+#include <remat/tape/result_aliases.h>
 #include <remat/tape/stream_use.h>
 #include <remat/tape/tensor_layout.h>
 
-#include "exchanged_memory.h"
 #include "storage_bytes.h"
 #include "tensor_hash.h"
 
@@ -110,7 +110,7 @@ bool OutsideStorage::has_first_grad() const {
 bool OutsideStorage::is_exchanged() const {
   const at::Tensor tensor(tensor_.lock());
   if (tensor.defined() && memory_of(tensor) != address_ && !is_freed(tensor)) return true;
-  return has_storage() && ExchangedMemory::find(version_) != ExchangedMemory::Now::kThere;
+  return has_storage() && memory_now(version_) != MemoryNow::kThere;
 }
 
 bool OutsideStorage::has_bytes_of(const c10::Storage& storage) const {
@@ -336,7 +336,7 @@ void OutsideStorage::gather_again() const {
   if (!storage_ || size_bytes_ == 0) return;
   const auto storage = storage_->lock();
   if (!storage || storage->nbytes() >= size_bytes_) return;
-  if (const auto gatherer = gatherer_of(*storage)) gatherer->gather();
+  if (const MemoryGatherer gather = gatherer_of(*storage)) gather();
 }
 
 void OutsideLog::gather_again() const {

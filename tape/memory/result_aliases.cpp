@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The process-wide log of hashed results.
+// The process-wide logs of hashed results and of exchanges.
 #include <remat/tape/result_aliases.h>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/macros/Macros.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -16,11 +19,11 @@
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/unversioned_writes.h>
 
+#include "owner_table.h"
 #include "storage_bits.h"
 #include "storage_bytes.h"
 #include "tensor_hash.h"
 #include "unseen.h"
-#include "version_table.h"
 
 namespace remat {
 namespace {
@@ -73,8 +76,8 @@ struct Alias {
 };
 
 /// The aliases of all results, by version counter.
-VersionTable<std::vector<Alias>>& all_aliases() {
-  static auto& table = *new VersionTable<std::vector<Alias>>(/*few=*/256);
+OwnerTable<c10::VariableVersion, std::vector<Alias>>& all_aliases() {
+  static auto& table = *new OwnerTable<c10::VariableVersion, std::vector<Alias>>(/*few=*/256);
   return table;
 }
 
@@ -84,7 +87,7 @@ void add(const at::Tensor& tensor, uint64_t bytes) {
               .layout = TensorLayout(tensor),
               .bytes = bytes};
   const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
-  all_aliases().change(counter, [&](std::vector<Alias>& aliases) {
+  all_aliases().change(version_counter_of(counter), counter, [&](std::vector<Alias>& aliases) {
     last_alias = std::max(last_alias.load(), alias.number);
     if (!aliases.empty()) {
       Alias& last = aliases.back();
@@ -105,31 +108,66 @@ std::vector<Alias> find_after(uint64_t number, const void* versions) {
   return later;
 }
 
+std::atomic<uint64_t> last_exchange{0};
+
+/// The number of each tensor's last exchange, and whether the tensor was given up then. The
+/// addresses are not to be looked into.
+using Exchanges = std::unordered_map<const void*, std::pair<uint64_t, bool>>;
+
+/// Exchanges of all tensors, by version counter.
+OwnerTable<c10::VariableVersion, Exchanges>& exchanges() {
+  static auto& table = *new OwnerTable<c10::VariableVersion, Exchanges>(/*few=*/256);
+  return table;
+}
+
 }  // namespace
 
-void ResultAliases::note_results(c10::ArrayRef<at::Tensor> results) noexcept {
+void note_results(c10::ArrayRef<at::Tensor> results) noexcept {
   for (const at::Tensor& result : results) {
     if (result.defined() && result.has_storage())
       results_of_regions.add(result.storage().unsafeGetStorageImpl());
   }
 }
 
-bool ResultAliases::may_be_result(const at::Tensor& tensor) noexcept {
+bool may_be_result(const at::Tensor& tensor) noexcept {
   return has_layout(tensor) && memory_of(tensor) && !tensor.is_inference() &&
          (tensor.is_cpu() || (tensor.is_cuda() && has_memory(tensor.storage()))) &&
          results_of_regions.may_have(tensor.storage().unsafeGetStorageImpl());
 }
 
-void ResultAliases::before_alias(const at::Tensor& result) {
+void before_result_alias(const at::Tensor& result) {
   wait_for(result.device());
   add(result, hash_of_some(result));
 }
 
-bool ResultAliases::changed(const SavedVersion& saved) {
+bool changed_by_alias(const SavedVersion& saved) {
   if (C10_LIKELY(saved.writes() >= last_alias.load(std::memory_order_acquire))) return false;
   const std::vector<Alias> later = find_after(saved.writes(), saved.counter());
   return std::any_of(later.begin(), later.end(),
                      [](const Alias& alias) { return alias.changed(); });
+}
+
+void note_exchange(const at::Tensor& tensor) {
+  const c10::TensorImpl* const address = tensor.unsafeGetTensorImpl();
+  const bool is_given_up = tensor.has_storage() && tensor.numel() == 0;
+  const c10::VariableVersion& counter = address->version_counter();
+  exchanges().change(version_counter_of(counter), counter, [&](Exchanges& tensors) {
+    const uint64_t number = UnversionedWrites::next();
+    tensors[address] = {number, is_given_up};
+    last_exchange.store(number, std::memory_order_release);
+  });
+}
+
+MemoryNow memory_now(const SavedVersion& saved) {
+  if (C10_LIKELY(saved.writes() >= last_exchange.load(std::memory_order_acquire)))
+    return MemoryNow::kThere;
+  MemoryNow now = MemoryNow::kThere;
+  exchanges().read(saved.counter(), [&](const Exchanges& tensors) {
+    const auto exchange = tensors.find(saved.tensor());
+    if (exchange == tensors.end() || exchange->second.first <= saved.writes()) return;
+    now = exchange->second.second ? MemoryNow::kGivenUp : MemoryNow::kElsewhere;
+  });
+  return now;
 }
 
 }  // namespace remat

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace remat {
 
@@ -27,14 +28,10 @@ class StorageBits {
   }
 
  private:
-  struct Place {
-    size_t word;
-    uint64_t bit;
-  };
-
-  static Place place_of(const c10::StorageImpl* storage) {
+  /// The storage's word and its bit there.
+  static std::pair<size_t, uint64_t> place_of(const c10::StorageImpl* storage) {
     const uint64_t mixed = reinterpret_cast<uintptr_t>(storage) * 0x9E3779B97F4A7C15U;
-    return {.word = mixed >> 54, .bit = uint64_t{1} << (mixed >> 48 & 63)};
+    return {mixed >> 54, uint64_t{1} << (mixed >> 48 & 63)};
   }
 
   bool has(size_t word, uint64_t bit) const {

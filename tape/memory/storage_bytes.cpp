@@ -18,6 +18,7 @@
 
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
+#include <c10/util/ScopeExit.h>
 
 namespace remat {
 namespace {
@@ -36,17 +37,6 @@ const char* begin_of(const c10::Storage& storage) {
 }
 
 [[gnu::tls_model("initial-exec")]] thread_local bool keeps_part_now = false;
-
-class KeepsPart {
- public:
-  KeepsPart() : outer_(std::exchange(keeps_part_now, true)) {}
-  KeepsPart(const KeepsPart&) = delete;
-  KeepsPart& operator=(const KeepsPart&) = delete;
-  ~KeepsPart() { keeps_part_now = outer_; }
-
- private:
-  bool outer_;
-};
 
 at::Tensor clone_unseen(const at::Tensor& tensor) {
   const UnseenBelowAutograd unseen;
@@ -83,7 +73,8 @@ torch::autograd::SavedVariable keep_part(const at::Tensor& original, HeldStorage
   const c10::InferenceMode normal(false);  // Autograd cannot save inference tensors.
   const at::Tensor copy = clone_unseen(original);
   held = HeldStorage(copy);
-  const KeepsPart keeps;
+  const auto ends = c10::make_scope_exit(
+      [outer = std::exchange(keeps_part_now, true)] { keeps_part_now = outer; });
   return torch::autograd::SavedVariable(copy, /*is_output=*/false);
 }
 

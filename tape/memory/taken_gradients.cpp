@@ -92,7 +92,7 @@ std::vector<at::Tensor> leaves_behind(const Node& node) {
 }  // namespace
 
 // With create_graph there is nothing to do: AccumulateGrad copies.
-void TakenGradients::note_given(const at::Tensor& value) {
+void note_given_to_node(const at::Tensor& value) {
   const NodePtr node = torch::autograd::get_current_node();
   std::shared_ptr<Given> given = last_given.lock();
   if (C10_UNLIKELY(given != nullptr) && given->node() != node.get())

@@ -16,10 +16,8 @@ namespace remat {
 /// backward ends, a .grad on that memory is replaced by a copy if others have the memory, and
 /// otherwise gets its own version counter.
 ///
-/// Usable from any thread, in a backward or outside.
-struct TakenGradients {
-  /// The running node, if there is one, is given `value`, a saved tensor of its own.
-  static void note_given(const at::Tensor& value);
-};
+/// The running node, if there is one, is given `value`, a saved tensor of its own. Usable from any
+/// thread, in a backward or outside.
+void note_given_to_node(const at::Tensor& value);
 
 }  // namespace remat

@@ -16,7 +16,7 @@
 #include <remat/policy/policy.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/outside_log.h>
-#include <remat/tape/segment_policies.h>
+#include <remat/tape/region_run.h>
 #include <remat/tape/storage_table.h>
 #include <remat/tape/tape.h>
 #include <remat/tape/tape_trust.h>
@@ -85,7 +85,7 @@ class TapeRecorder final : public SegmentPolicies {
 
   /// Call it when the function has returned. Drops what no slot needs, and keeps needed tensors
   /// from outside; others hold the arguments. Call it where remat's own tensors are kept: see
-  /// OuterScopes.
+  /// HiddenScopes.
   void finish(OutsideLog& outside);
 
  private:

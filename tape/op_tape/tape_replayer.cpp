@@ -14,7 +14,7 @@
 #include <remat/tape/region.h>
 #include <remat/tape/replay_mismatch.h>
 #include <remat/tape/scope.h>
-#include <remat/tape/traced_replay.h>
+#include <remat/tape/trace_sink.h>
 
 #include "tape_run.h"
 #include "turn.h"
@@ -66,7 +66,8 @@ void TapeReplayer::replay_part(const Region& root, const Region& region, size_t 
                               ": expected a region with cuts to be replayed from its tape, got one "
                               "of which there is none: ",
                               tape_.failure(), ". Do not catch the error that the forward threw.");
-  const TracedReplay traced(region, root, TracedReplay::From::kTape);
+  const auto reported =
+      traced([&](TraceSink& sink, bool begins) { sink.tape_replay(region, root, begins); });
   // In the forward's order, whatever is read: another rank may call its function.
   root.outside().gather_again();
   TapeRun run(tape_, root, *entry_, region, unit, inputs);

@@ -323,7 +323,7 @@ bool TapeRun::is_new(uint32_t number) const {
 
 void TapeRun::fill(ReplayedSlots& slots) {
   for (const auto i : c10::irange(slot_wanted_.size())) {
-    if (slot_wanted_[i]) slots.put(i, value_of(part_.slots[i], i));
+    if (slot_wanted_[i]) slots[i] = value_of(part_.slots[i], i);
   }
 }
 
@@ -342,7 +342,7 @@ at::Tensor TapeRun::make_wrapper(const TapeSlot& slot, size_t number) const {
   std::vector<at::Tensor> parts;
   for (const TapeSlot& part : slot.parts) parts.push_back(value_of(part, number));
   const Unseen unseen;
-  return slot.unflatten->make(parts).tensor_data();
+  return slot.unflatten(parts).tensor_data();
 }
 
 // In an outer region's replay it may be a placeholder, without values to compare.

@@ -12,6 +12,7 @@
 #include <condition_variable>
 #include <exception>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include <remat/tape/blocking_wait.h>
@@ -20,35 +21,39 @@
 #include <remat/tape/scope.h>
 
 namespace remat {
+namespace {
+
+bool has_value(const ReplayedSlots& values, size_t index) {
+  return index < values.size() && values[index].defined();
+}
+
+at::Tensor take(ReplayedSlots& values, size_t index) {
+  return has_value(values, index) ? std::move(values[index]) : at::Tensor();
+}
+
+}  // namespace
 
 struct BackwardPasses::Pass {
   enum class State { kNew, kRunning, kDone };
 
   explicit Pass(int task) : graph_task(task) {}
 
-  /// A value that backward got for a slot whose memory others had, and which hooks may have copied.
-  struct Hooked {
-    const Slot* slot;
-    c10::VariableVersion version;  // The value's version counter.
-    uint32_t before;
-
-    bool is_written() const {
-      return version.current_version() != before || slot->version.changed();
-    }
-  };
+  /// Slots whose memory others had, with the version counter of the value that backward got, which
+  /// hooks may have copied, and the version then.
+  using Hooked = std::tuple<const Slot*, c10::VariableVersion, uint32_t>;
 
   void note_hooked(std::shared_ptr<const Region> of, const Slot& slot, const at::Tensor& value) {
     if (value.is_inference()) return;
     region = std::move(of);
     const c10::VariableVersion& version = value.unsafeGetTensorImpl()->version_counter();
-    hooked.push_back({&slot, version, version.current_version()});
+    hooked.emplace_back(&slot, version, version.current_version());
   }
 
   const int graph_task;
   State state = State::kNew;
   std::thread::id runner{};  // Set while it runs.
   std::condition_variable done;
-  ReplayedSlots values{0};
+  ReplayedSlots values;
   std::vector<Hooked> hooked;
   std::shared_ptr<const Region> region;  // Owns the slots in `hooked` until the pass ends.
 };
@@ -87,18 +92,19 @@ at::Tensor BackwardPasses::load(const Slot& slot) {
     // pass by.
     check_not_replaying_here();
     std::unique_lock<std::mutex> lock(mutex_);
-    if (last_) return last_->get(slot.index);
+    if (last_) return (*last_)[slot.index];
     lock.unlock();
-    return region_.replay().take(slot.index);
+    ReplayedSlots values = region_.replay();
+    return take(values, slot.index);
   }
   const bool keep_graph = torch::autograd::get_current_graph_task_keep_graph();
   const std::shared_ptr<Pass> pass = replayed(graph_task, &slot);
   const ForwardMemory* const memory = region_.memory_of_others(slot);
   const bool others_have_it = memory && memory->is_hooked() && !memory->is_gone();
   const std::lock_guard<std::mutex> lock(mutex_);
-  at::Tensor value = last_        ? last_->get(slot.index)
-                     : keep_graph ? pass->values.take(slot.index)
-                                  : pass->values.get(slot.index);
+  at::Tensor value = last_        ? (*last_)[slot.index]
+                     : keep_graph ? take(pass->values, slot.index)
+                                  : pass->values[slot.index];
   if (others_have_it && value.defined()) pass->note_hooked(region_.shared_from_this(), slot, value);
   return value;
 }
@@ -114,9 +120,9 @@ void BackwardPasses::release(size_t index) noexcept {
   for (const auto& pass : passes_) {
     // A running pass belongs to its runner, which sees that the slot is dead; else its end frees
     // the value.
-    if (pass->state == Pass::State::kDone) values.push_back(pass->values.take(index));
+    if (pass->state == Pass::State::kDone) values.push_back(take(pass->values, index));
   }
-  if (last_) values.push_back(last_->take(index));
+  if (last_) values.push_back(take(*last_, index));
 }
 
 std::shared_ptr<BackwardPasses::Pass> BackwardPasses::replayed(int graph_task, const Slot* wanted) {
@@ -132,7 +138,7 @@ std::shared_ptr<BackwardPasses::Pass> BackwardPasses::replayed(int graph_task, c
       continue;
     }
     const bool handed_over =
-        wanted && pass->state == Pass::State::kDone && !pass->values.has(wanted->index);
+        wanted && pass->state == Pass::State::kDone && !has_value(pass->values, wanted->index);
     if (pass->state == Pass::State::kDone && !handed_over) return pass;
     pass->state = Pass::State::kRunning;
     pass->runner = std::this_thread::get_id();
@@ -158,22 +164,22 @@ std::shared_ptr<BackwardPasses::Pass> BackwardPasses::find_or_add(int graph_task
 }
 
 void BackwardPasses::run(Pass& pass) {
-  std::unique_ptr<ReplayedSlots> values;
+  ReplayedSlots values;
   std::exception_ptr error;
   try {
-    values = std::make_unique<ReplayedSlots>(region_.replay());
+    values = region_.replay();
   } catch (...) {
     error = std::current_exception();
   }
   std::vector<CallProduct::Held> unneeded;  // Destroyed after the lock is released.
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!error && is_last(*values)) {
+    if (!error && is_last(values)) {
       last_ = std::move(values);
       ++count_;
       unneeded = region_.release_products();
     } else if (!error) {
-      std::swap(pass.values, *values);
+      std::swap(pass.values, values);
     }
     pass.state = error ? Pass::State::kNew : Pass::State::kDone;
   }
@@ -186,7 +192,7 @@ bool BackwardPasses::is_last(const ReplayedSlots& values) const {
   const bool is_kept = torch::autograd::get_current_graph_task_keep_graph();
   if (is_kept || passes_.size() > 1 || !region_.keeps_for_replays()) return false;
   return std::all_of(region_.slots().begin(), region_.slots().end(),
-                     [&](const Slot& slot) { return !slot.live || values.has(slot.index); });
+                     [&](const Slot& slot) { return !slot.live || has_value(values, slot.index); });
 }
 
 void BackwardPasses::wait_for(Pass& pass) {
@@ -208,11 +214,12 @@ void BackwardPasses::forget(const Pass* pass) noexcept {
 }
 
 void BackwardPasses::check_hooked(const Pass& pass) const {
-  for (const Pass::Hooked& hooked : pass.hooked) {
-    const Slot& slot = *hooked.slot;
+  for (const auto& [hooked, version, before] : pass.hooked) {
+    const Slot& slot = *hooked;
     TORCH_CHECK_NOT_IMPLEMENTED(
-        !hooked.is_written(), "[replay] ", region_.label(), ", slot ", slot.index, " (",
-        slot.meta.str(), "), saved by ", slot.op ? slot.op->name() : "a custom function",
+        version.current_version() == before && !slot.version.changed(), "[replay] ",
+        region_.label(), ", slot ", slot.index, " (", slot.meta.str(), "), saved by ",
+        slot.op ? slot.op->name() : "a custom function",
         ": expected that nobody writes in backward what the region has saved under saved-tensor "
         "hooks, got a write to it, or to the forward's memory of it, which somebody else has (an "
         "attribute of a custom function's context, the region's result). Hooks that copy part the "
@@ -223,7 +230,7 @@ void BackwardPasses::check_hooked(const Pass& pass) const {
 
 void BackwardPasses::check_not_replaying_here() const {
   for (const Scope* scope = Scope::current(); scope; scope = scope->previous()) {
-    check_not_replaying(scope->replayed_region() != &region_);
+    check_not_replaying(scope->replay_id() == 0 || scope->region() != &region_);
   }
 }
 

@@ -56,41 +56,42 @@ CallProduct::CallProduct(size_t call, const at::Tensor& tensor, bool is_written)
     : call_(call),
       is_written_(is_written),
       is_opaque_(!has_layout(tensor)),
-      is_copied_(is_written),
       is_of_parameter_(is_parameter(tensor)),
-      device_(tensor.device()),
-      meta_(tensor) {
+      meta_(tensor),
+      kept_{.is_copied = is_written} {
   if (is_opaque_) return;
   const c10::Storage& storage = tensor.storage();
   size_bytes_ = storage.nbytes();
   storage_ = HeldStorage(tensor);
-  layout_ = whole_layout(tensor);
+  kept_.layout = whole_layout(tensor);
 }
 
 void CallProduct::keep(const at::Tensor& tensor, KeepReason reason, size_t reader_slot) {
   if (reason_.kind == KeepReason::Kind::kNone) {
     reason_ = std::move(reason);
-    reader_slot_ = std::min(reader_slot, first_slot_);
+    reason_.slot = std::min(reader_slot, first_slot_);
   }
-  if (kept_) return;
-  if (is_copied_) return keep_copy(tensor);
+  if (kept_.held) return;
+  if (kept_.is_copied) return keep_copy(tensor);
   const c10::InferenceMode normal(false);  // Autograd cannot save inference tensors.
-  version_.emplace(tensor);
-  kept_ = std::make_shared<const torch::autograd::SavedVariable>(
-      is_opaque_ ? tensor_data(tensor) : lay_out(tensor.storage(), layout_), /*is_output=*/false);
+  kept_.version.emplace(tensor);
+  kept_.held = std::make_shared<const torch::autograd::SavedVariable>(
+      is_opaque_ ? tensor_data(tensor) : lay_out(tensor.storage(), kept_.layout),
+      /*is_output=*/false);
 }
 
 void CallProduct::keep_copy(const at::Tensor& tensor) {
-  is_copied_ = true;
-  layout_ = TensorLayout::flat(size_bytes_, c10::kByte);
-  version_.reset();
-  kept_ =
-      std::make_shared<const torch::autograd::SavedVariable>(keep_bytes(tensor.storage(), copy_));
+  kept_.is_copied = true;
+  kept_.layout = TensorLayout::flat(size_bytes_, c10::kByte);
+  kept_.version.reset();
+  kept_.held = std::make_shared<const torch::autograd::SavedVariable>(
+      keep_bytes(tensor.storage(), kept_.copy));
 }
 
 at::Tensor CallProduct::unpack_to_read(const Held& held,
                                        c10::function_ref<std::string()> where) const {
-  TORCH_CHECK(!version_ || !version_->changed(), modified_in_place(meta_, *version_), where(),
+  TORCH_CHECK(!kept_.version || !kept_.version->changed(), modified_in_place(meta_, *kept_.version),
+              where(),
               ": expected its result as it left it, got it modified in-place. Do not write it "
               "between forward and backward, "
               "or write to a clone.");
@@ -98,15 +99,15 @@ at::Tensor CallProduct::unpack_to_read(const Held& held,
   if (is_opaque_) return value;
   TORCH_CHECK(!is_freed(value), where(), " (", meta_.str(), "): ", kMemoryFreed, kGiveMemoryBack);
   TORCH_CHECK(
-      !version_ || memory_of(value) != storage_.address() || !ResultAliases::changed(*version_),
+      !kept_.version || memory_of(value) != storage_.address() || !changed_by_alias(*kept_.version),
       where(), " (", meta_.str(), "): ", kResultChanged);
-  return on_whole_storage(value, layout_, size_bytes_);
+  return on_whole_storage(value, kept_.layout, size_bytes_);
 }
 
 at::Tensor CallProduct::unpack(const Held& held, c10::function_ref<std::string()> where) const {
   at::Tensor value = unpack_to_read(held, where);
-  if (is_opaque_ || !is_copied_) return value;
-  return lay_out(copy_into_storage(value, layout_, size_bytes_), layout_);
+  if (is_opaque_ || !kept_.is_copied) return value;
+  return lay_out(copy_into_storage(value, kept_.layout, size_bytes_), kept_.layout);
 }
 
 KeptTensor::KeptTensor(size_t call_index, std::string tensor_name, const at::Tensor& of)
@@ -214,5 +215,7 @@ std::vector<CallProduct::Held> CallLog::release_from(size_t slot_end) {
   }
   return released;
 }
+
+std::atomic<bool> placeholders_work{true};
 
 }  // namespace remat

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Checking the cuts of a region before its tape is recorded.
+// Checking the cuts of a region before its tape is recorded, and what a plan expects of that tape.
 #include <remat/tape/cuts.h>
 
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 
 #include <algorithm>
+#include <functional>
 #include <tuple>
 #include <vector>
 
+#include <remat/tape/expected_tape.h>
 #include <remat/tape/offload_store.h>
+
+#include "hash_mix.h"
 
 namespace remat {
 namespace {
@@ -26,30 +30,13 @@ bool cross(const Cuts::Group& a, const Cuts::Group& b) {
   return !apart && !inside;
 }
 
-/// True if any two groups are nested or disjoint.
-bool are_nested(std::vector<Cuts::Group> groups) {
-  std::sort(groups.begin(), groups.end(), [](const Cuts::Group& a, const Cuts::Group& b) {
-    return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
-  });
-  std::vector<Cuts::Group> open;  // The innermost is last.
-  for (const Cuts::Group& group : groups) {
-    while (!open.empty() && open.back().end <= group.begin) open.pop_back();
-    const bool is_again =
-        !open.empty() && open.back().begin == group.begin && open.back().end == group.end;
-    if (is_again || (!open.empty() && open.back().end < group.end)) return false;
-    open.push_back(group);
-  }
-  return true;
-}
-
 void check_groups(const Cuts& cuts, const std::string& where) {
-  const bool nested = are_nested(cuts.groups);
   for (const auto i : c10::irange(cuts.groups.size())) {
     const Cuts::Group& group = cuts.groups[i];
     TORCH_CHECK_VALUE(group.begin + 1 < group.end && group.end <= cuts.segment_count(), where,
                       "cuts.groups[", i, "]: expected two or more of the ", cuts.segment_count(),
                       " segments, got ", str(group), ". Give {first, last + 1}.");
-    for (const auto j : c10::irange(nested ? 0 : i)) {  // Finds the pair for the message.
+    for (const auto j : c10::irange(i)) {
       const Cuts::Group& other = cuts.groups[j];
       TORCH_CHECK_VALUE(!cross(group, other), where, "cuts.groups[", i,
                         "]: expected a group inside of cuts.groups[", j,
@@ -93,6 +80,10 @@ void check_room(const OffloadTerms& planned, const OffloadTerms& store, const st
   }
 }
 
+std::string op_or_end(const std::string& op) {
+  return op.empty() ? "the end of the function" : op;
+}
+
 }  // namespace
 
 void check_offload(const Cuts& cuts, const OffloadStore& store, const std::string& where) {
@@ -125,6 +116,36 @@ void check_cuts(const Cuts& cuts, const std::string& where) {
                     ". Use null for segments without one.");
   check_groups(cuts, where);
   if (cuts.keep) check_kept(*cuts.keep, where);
+}
+
+uint64_t ExpectedTape::hash_reads(std::string_view op, c10::ArrayRef<uint32_t> values) {
+  return hash_reads(std::hash<std::string_view>{}(op), values);
+}
+
+uint64_t ExpectedTape::hash_reads(size_t name_hash, c10::ArrayRef<uint32_t> values) {
+  uint64_t hash = name_hash;
+  for (const uint32_t value : values) hash = hash_mix(hash, value);
+  return hash;
+}
+
+uint64_t ExpectedTape::hash_makes(c10::ArrayRef<uint32_t> results,
+                                  c10::ArrayRef<std::pair<uint32_t, uint32_t>> writes) {
+  uint64_t hash = hash_mix(1, results.size());
+  for (const uint32_t value : results) hash = hash_mix(hash, value);
+  for (const auto& [before, after] : writes) hash = hash_mix(hash_mix(hash, before), after);
+  return hash;
+}
+
+std::string TapeDifference::str() const {
+  const std::string place = c10::str("record ", record, ", ", op_or_end(got), ", ");
+  if (in_slot)
+    return c10::str("expected the tensors that autograd saved then at ", place, "got others");
+  if (most_bytes > 0) {
+    return c10::str("expected ", most_bytes, " bytes of new memory or less up to ", place, "got ",
+                    got_bytes);
+  }
+  return c10::str("expected ", op_or_end(expected), " as record ", record, ", got ", op_or_end(got),
+                  expected == got ? " of other values" : "");
 }
 
 }  // namespace remat

@@ -13,7 +13,6 @@
 
 #include <remat/tape/current_node.h>
 #include <remat/tape/interception_bits.h>
-#include <remat/tape/libtorch_hooks.h>
 #include <remat/tape/region.h>
 #include <remat/tape/result_aliases.h>
 #include <remat/tape/scope.h>
@@ -21,8 +20,8 @@
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/torch_compat.h>
 
-#include "exchanged_memory.h"
 #include "storage_bits.h"
+#include "unseen.h"
 
 namespace remat {
 namespace {
@@ -43,7 +42,7 @@ bool is_alike(const at::Tensor& tensor, const at::Tensor& other) {
 }
 
 bool is_result(const at::Tensor& tensor) {
-  if (C10_LIKELY(!ResultAliases::may_be_result(tensor))) return false;
+  if (C10_LIKELY(!may_be_result(tensor))) return false;
   const c10::VariableVersion& versions = tensor.unsafeGetTensorImpl()->version_counter();
   const auto regions = live_regions();
   return std::any_of(regions.begin(), regions.end(),
@@ -72,7 +71,7 @@ class DataHooks final : public VariableHooksInterface {
     const bool has_memory = exchanges && (has_layout(tensor) || has_layout(other));
     const bool has_versions = has_memory && !tensor.is_inference();
     next_.set_data(self, data);
-    if (has_versions) ExchangedMemory::note(tensor);
+    if (has_versions) note_exchange(tensor);
     if (other.defined()) note_data(other);
   }
 
@@ -124,7 +123,7 @@ class DataHooks final : public VariableHooksInterface {
   static void note_data(const TensorBase& self) {
     const at::Tensor tensor(self);
     note_memory(tensor);
-    if (is_result(tensor)) ResultAliases::before_alias(tensor);
+    if (is_result(tensor)) before_result_alias(tensor);
     if (interception_is_on()) OpObserver::all_after_data(tensor);
   }
 

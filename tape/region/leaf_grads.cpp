@@ -19,7 +19,7 @@
 namespace remat {
 
 LeafGrads::~LeafGrads() {
-  for (auto& [impl, leaf] : leaves_) leaf.tensor.mutable_grad() = leaf.grad;
+  for (auto& [impl, leaf] : leaves_) leaf.first.mutable_grad() = leaf.second;
   for (Retained& retained : retained_)
     retained.node->add_retains_grad_hook(std::move(retained.hook), retained.output);
 }
@@ -39,8 +39,7 @@ void LeafGrads::set_aside_retained(c10::ArrayRef<at::Tensor> tensors) {
 
 void LeafGrads::set_aside(const at::Tensor& tensor) {
   at::Tensor& grad = tensor.mutable_grad();
-  if (leaves_.try_emplace(tensor.unsafeGetTensorImpl(), Leaf{tensor, grad}).second)
-    grad = before(tensor);
+  if (leaves_.try_emplace(tensor.unsafeGetTensorImpl(), tensor, grad).second) grad = before(tensor);
 }
 
 at::Tensor LeafGrads::before(const at::Tensor& tensor) const {

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <remat/tape/backward_observer.h>
@@ -47,10 +48,6 @@ class LeafGrads {
                      c10::function_ref<bool(const torch::autograd::Node&)> is_own);
 
  private:
-  struct Leaf {
-    at::Tensor tensor;
-    at::Tensor grad;
-  };
   struct Retained {
     NodePtr node;
     size_t output;
@@ -60,7 +57,8 @@ class LeafGrads {
   at::Tensor before(const at::Tensor& tensor) const;
 
   const Region& region_;
-  std::unordered_map<const c10::TensorImpl*, Leaf> leaves_;
+  // Each leaf with its .grad.
+  std::unordered_map<const c10::TensorImpl*, std::pair<at::Tensor, at::Tensor>> leaves_;
   std::vector<Retained> retained_;
 };
 

@@ -3,30 +3,26 @@
 // Writing the words of an op and of a named call.
 #include "op_writer.h"
 
-#include <utility>
+#include <c10/util/ScopeExit.h>
 
+#include <algorithm>
+
+#include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/flattened_tensor.h>
+#include <remat/tape/generator_state.h>
+#include <remat/tape/tensor_layout.h>
 
-#include "drawn_generator.h"
-#include "host_values.h"
+#include "hash_mix.h"
+#include "unseen.h"
+#include "write_kind.h"
 
 namespace remat {
 namespace {
 
-/// Discards the words being written unless they are closed: the function may catch an exception.
-class OpenWords {
- public:
-  explicit OpenWords(OpWords& words) : words_(&words) {}
-  OpenWords(const OpenWords&) = delete;
-  OpenWords& operator=(const OpenWords&) = delete;
-  ~OpenWords() {
-    if (words_) words_->drop_open();
-  }
-  void close() { std::exchange(words_, nullptr)->end(); }
-
- private:
-  OpWords* words_;  // Null once they are closed.
-};
+/// Discards the words being written unless they are released: the function may catch an exception.
+auto drop_unless_released(OpWords& words) {
+  return c10::make_scope_exit([&words] { words.drop_open(); });
+}
 
 /// Handles an op's arguments in memory that the host has filled.
 void note_host_memory(OpWords* words, const OpCall& call, c10::ArrayRef<SeenTensor> seen,
@@ -48,7 +44,7 @@ void write_op(OpWords* words, const OpCall& call, c10::ArrayRef<SeenTensor> seen
               const Region& region, StorageTable& storages) {
   if (!words) return note_host_memory(nullptr, call, seen, storages);
   words->begin(call.info());
-  OpenWords open(*words);
+  auto open = drop_unless_released(*words);
   words->add_settings(settings);
   if (call.info().may_draw() && region.preserve_rng()) words->add_draw(draw_position(call));
   const OutsideLog& outside = region.outside();
@@ -64,16 +60,48 @@ void write_op(OpWords* words, const OpCall& call, c10::ArrayRef<SeenTensor> seen
       },
       [&](size_t, const c10::IValue& value) { words->add_value(value); });
   note_host_memory(words, call, seen, storages);
-  open.close();
+  open.release();
+  words->end();
 }
 
 void write_call(OpWords& words, uint64_t call, c10::ArrayRef<SeenTensor> seen,
                 const Region& region) {
   words.begin_call(call);
-  OpenWords open(words);
+  auto open = drop_unless_released(words);
   for (const SeenTensor& given : seen)
     words.add_tensor(*given.tensor, region.outside().logged(given.origin), given.moved);
-  open.close();
+  open.release();
+  words.end();
+}
+
+void note_given(const OpCall& call, size_t i, const at::Tensor& tensor, StorageTable& storages,
+                OpWords* words) {
+  if (!call.info().reads_data()) return;
+  const c10::Storage& storage = tensor.storage();
+  const bool overwrites = call.writes_argument(i) && write_kind(call, i) != WriteKind::kReads;
+  if (overwrites && tensor.nbytes() != storage.nbytes()) return;  // The rest may be read later.
+  if (!overwrites && !words) return;
+  storages.enter(memory_of(tensor), Origin::inside());
+  if (overwrites || !storage.device().is_cpu() || PlaceholderStorage::is(storage)) return;
+  const auto* const bytes = static_cast<const char*>(storage.data());
+  const size_t size = bytes ? std::min(storage.nbytes(), OutsideStorage::kMaxCompared) : 0;
+  words->add_value(static_cast<int64_t>(hash_of_bytes(bytes, size)));
+}
+
+uint16_t given_hash(const at::Tensor& tensor) {
+  uint64_t hash = 0;
+  if (tensor.is_cpu()) {
+    const UnseenBelowAutograd unseen;
+    const auto most = static_cast<int64_t>(OutsideStorage::kMaxCompared / tensor.itemsize());
+    hash = hash_of(tensor.numel() <= most ? tensor : tensor.flatten().narrow(0, 0, most));
+  }
+  return static_cast<uint16_t>(hash_mix(0, hash) >> 48U | 1U);
+}
+
+bool has_values(const at::Tensor& tensor) {
+  const c10::Storage& storage = tensor.storage();
+  const auto* const bytes = static_cast<const char*>(storage.data());
+  return bytes && std::any_of(bytes, bytes + storage.nbytes(), [](char byte) { return byte != 0; });
 }
 
 }  // namespace remat

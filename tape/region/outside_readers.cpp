@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Finding the regions that have read a storage.
-#include <remat/tape/outside_readers.h>
 
 #include <c10/util/irange.h>
 
@@ -32,6 +31,9 @@ bool is_only_read(const OutsideStorage& outside) {
   return !first.defined() || !is_parameter(first);
 }
 
+/// A region's id, and the number of a storage in its OutsideLog.
+using Reader = std::pair<uint64_t, size_t>;
+
 /// The storages read by regions that this thread has closed. Nothing is entered while regions run:
 /// each closed region is scanned once, when an op writes after its end.
 ///
@@ -48,10 +50,10 @@ class Readers {
     // A replay has tensors with their own version counters on what its forward wrote.
     const bool in_replay = Scope::current_replay() != 0;
     std::shared_ptr<const at::Tensor> bytes;
-    for (const Reader& reader : readers) {
-      const std::shared_ptr<const Region> region = find_region(reader.region);
+    for (const auto& [id, number] : readers) {
+      const std::shared_ptr<const Region> region = find_region(id);
       if (!region || !region->replayer()) continue;
-      const OutsideStorage& outside = region->outside()[reader.number];
+      const OutsideStorage& outside = region->outside()[number];
       if (outside.changed() || outside.has_other_bytes(tensor) || outside.handed_over()) continue;
       if (!in_replay && outside.has_alias(tensor)) {
         outside.mark_written_by_alias();
@@ -72,17 +74,12 @@ class Readers {
   bool empty() const { return readers_.empty(); }
 
  private:
-  struct Reader {
-    uint64_t region;
-    size_t number;
-  };
-
   void add(const Region& region) {
     if (!region.replayer()) return;
     for (const auto i : c10::irange(region.outside().size())) {
       const OutsideStorage& outside = region.outside()[i];
       if (!is_only_read(outside)) continue;
-      readers_[outside.address()].push_back({region.id(), i});
+      readers_[outside.address()].emplace_back(region.id(), i);
       if (++count_ > most_) forget_gone();
     }
   }
@@ -90,8 +87,7 @@ class Readers {
   void forget_gone() {
     count_ = 0;
     for (auto entry = readers_.begin(); entry != readers_.end();) {
-      std::erase_if(entry->second,
-                    [](const Reader& reader) { return !find_region(reader.region); });
+      std::erase_if(entry->second, [](const Reader& reader) { return !find_region(reader.first); });
       count_ += entry->second.size();
       entry = entry->second.empty() ? readers_.erase(entry) : std::next(entry);
     }

@@ -1,29 +1,65 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The slots of a region, and what is kept for its replays.
+// The slots of a region, what is kept for its replays, and the table of all regions.
 #include <remat/tape/region.h>
-#include <remat/tape/stream_use.h>
 
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include <remat/tape/op_call.h>
 #include <remat/tape/region_label.h>
 #include <remat/tape/result_aliases.h>
 #include <remat/tape/scope.h>
+#include <remat/tape/stream_use.h>
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/unversioned_writes.h>
 
-#include "exchanged_memory.h"
-#include "graph_of_replay.h"
-#include "region_registry.h"
 #include "taken_gradients.h"
 
 namespace remat {
 namespace {
+
+std::atomic<uint64_t> last_region_id{0};
+
+/// All regions by id, guarded by regions_mutex(). Leaked: regions may die after static objects.
+std::map<uint64_t, Region*>& all_regions() {
+  static auto& regions = *new std::map<uint64_t, Region*>;
+  return regions;
+}
+std::mutex& regions_mutex() {
+  static std::mutex& mutex = *new std::mutex;
+  return mutex;
+}
+
+/// The oldest region with a higher id; null if there is none.
+std::shared_ptr<Region> find_region_after(uint64_t id) {
+  const std::lock_guard<std::mutex> lock(regions_mutex());
+  for (auto entry = all_regions().upper_bound(id); entry != all_regions().end(); ++entry) {
+    // Null for a region that is being destroyed.
+    if (auto shared = entry->second->weak_from_this().lock()) return shared;
+  }
+  return nullptr;
+}
+
+thread_local std::vector<uint64_t> closed_here;  // Ids.
+
+/// Notes that this thread has closed the region: see take_closed_here().
+void note_closed_region(uint64_t id) {
+  constexpr size_t kFew = 256;
+  if (closed_here.capacity() == 0) closed_here.reserve(kFew);
+  if (closed_here.size() == closed_here.capacity())  // Before it would grow.
+    std::erase_if(closed_here, [](uint64_t closed) { return !find_region(closed); });
+  closed_here.push_back(id);
+}
 
 /// True if `value` is on the saved memory, which somebody else holds.
 bool is_saved_memory(const Slot& slot, const at::Tensor& value) {
@@ -34,22 +70,58 @@ bool is_saved_memory(const Slot& slot, const at::Tensor& value) {
 
 }  // namespace
 
+std::vector<std::shared_ptr<const Region>> live_regions() {
+  std::vector<std::shared_ptr<const Region>> live;
+  const std::lock_guard<std::mutex> lock(regions_mutex());
+  for (const auto& [id, region] : all_regions()) {
+    if (auto shared = region->weak_from_this().lock()) live.push_back(std::move(shared));
+  }
+  return live;
+}
+
+std::vector<uint64_t> take_closed_here() {
+  return closed_here.empty() ? std::vector<uint64_t>() : std::exchange(closed_here, {});
+}
+
+std::shared_ptr<const Region> find_region(uint64_t id) {
+  const std::lock_guard<std::mutex> lock(regions_mutex());
+  const auto entry = all_regions().find(id);
+  return entry == all_regions().end() ? nullptr : entry->second->weak_from_this().lock();
+}
+
+uint64_t youngest_region() {
+  return last_region_id;
+}
+
+void end_regions_of_replay(uint64_t replay_id, uint64_t after) noexcept {
+  if (youngest_region() == after) return;
+  while (const std::shared_ptr<Region> region = find_region_after(after)) {
+    after = region->id();
+    if (region->made_in_replay() == replay_id) region->end_with_replay();
+  }
+}
+
 std::shared_ptr<Region> Region::make(Options options) {
-  auto region = std::make_shared<Region>(std::move(options), OnlyForMake());
-  RegionRegistry::add(*region);
+  struct Made : Region {  // Region's constructor is private.
+    explicit Made(Options of) : Region(std::move(of)) {}
+  };
+  const auto region = std::make_shared<Made>(std::move(options));
+  const std::lock_guard<std::mutex> lock(regions_mutex());
+  all_regions().emplace(region->id(), region.get());
   return region;
 }
 
-Region::Region(Options options, OnlyForMake /*key*/)
+Region::Region(Options options)
     : options_(std::move(options)),
-      id_(RegionRegistry::next_id()),
+      id_(++last_region_id),
       made_in_replay_(Scope::current_replay()),
       passes_(*this) {
   if (options_.op_site) op_sites_ = std::make_unique<OpSites>(options_.op_site);
 }
 
 Region::~Region() {
-  RegionRegistry::remove(id_);
+  const std::lock_guard<std::mutex> lock(regions_mutex());
+  all_regions().erase(id_);
 }
 
 bool NodeRange::contains(const torch::autograd::Node& node) const {
@@ -121,7 +193,7 @@ void Region::close() {
   std::erase_if(memory_of_others_, [](const auto& memory) { return memory.second.is_gone(); });
   memory_of_others_.shrink_to_fit();
   closed_ = true;
-  RegionRegistry::note_closed(id_);
+  note_closed_region(id_);
   if (live_count_ == 0 && !options_.is_cut) release_unneeded();
 }
 
@@ -138,41 +210,36 @@ at::Tensor Region::load(const Slot& slot) {
   if (value.defined()) {
     check_not_freed(slot, value);
     if (C10_UNLIKELY(marks_.switches_streams)) note_stream_use(value);
-    TakenGradients::note_given(value);
+    note_given_to_node(value);
   }
   return value;
 }
 
-/// While a replay runs, kept products stay: another thread may free the last slots that need them.
-class Region::RunningReplay {
- public:
-  explicit RunningReplay(Region& region) : region_(region.calls_ ? &region : nullptr) {
-    if (!region_) return;
-    const std::lock_guard<std::mutex> lock(region_->mutex_);
-    ++region_->replays_;
-  }
-  RunningReplay(const RunningReplay&) = delete;
-  RunningReplay& operator=(const RunningReplay&) = delete;
-  ~RunningReplay() {
-    if (!region_) return;
-    {
-      const std::lock_guard<std::mutex> lock(region_->mutex_);
-      --region_->replays_;
-    }
-    if (region_->closed_ && !region_->options_.is_cut) region_->release_unneeded();
-  }
+// While a replay runs, kept products stay: another thread may free the last slots that need them.
+void Region::begin_replay() {
+  if (!calls_) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++replays_;
+}
 
- private:
-  Region* const region_;  // Null if no call can have kept anything.
-};
+void Region::end_replay() {
+  if (!calls_) return;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    --replays_;
+  }
+  if (closed_ && !options_.is_cut) release_unneeded();
+}
 
 ReplayedSlots Region::replay() {
-  const RunningReplay running(*this);
-  const ReplayStreams on_streams_of_forward(streams_);
+  begin_replay();
+  const auto ends = c10::make_scope_exit([this] { end_replay(); });
+  const KeptStreams on_streams_of_forward(streams_);
   ReplayedSlots values(slots_.size());
   running_replayer()->replay(*this, values);
   for (const Slot& slot : slots_) {
-    if (values.has(slot.index)) values.put(slot.index, shared_value(slot, values.take(slot.index)));
+    at::Tensor& value = values[slot.index];
+    if (value.defined()) value = shared_value(slot, std::move(value));
   }
   return values;
 }
@@ -302,9 +369,9 @@ std::string Region::change_of(const Slot& slot) const {
         "clone() of the tensor (of batch norm's running statistics, of an optimizer's "
         "weight).");
   }
-  const auto now = ExchangedMemory::find(version);
-  if (now == ExchangedMemory::Now::kElsewhere) return slot_is(kMemoryExchanged);
-  return ResultAliases::changed(version) ? slot_is(kResultChanged) : std::string();
+  const auto now = memory_now(version);
+  if (now == MemoryNow::kElsewhere) return slot_is(kMemoryExchanged);
+  return changed_by_alias(version) ? slot_is(kResultChanged) : std::string();
 }
 
 void Region::check_version(const Slot& slot) const {

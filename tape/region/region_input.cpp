@@ -9,10 +9,10 @@
 
 #include <remat/tape/current_node.h>
 #include <remat/tape/op_call.h>
+#include <remat/tape/result_aliases.h>
 #include <remat/tape/saved_tensors_hooks.h>
 #include <remat/tape/scope.h>
 
-#include "exchanged_memory.h"
 #include "storage_bytes.h"
 #include "unseen.h"
 
@@ -35,40 +35,37 @@ RegionInput::RegionInput(size_t position, const at::Tensor& tensor) : position_(
     return;
   }
   if (has_plain_strides(tensor)) {
-    strides_.append(tensor.strides().begin(), tensor.strides().end());
-    offset_ = tensor.storage_offset();
-    is_conjugated_ = tensor.is_conj();
-    is_negated_ = tensor.is_neg();
+    layout_.emplace(tensor);
     alignment_ = alignment_of(tensor);
   }
   const SavedOriginalGuard original(tensor);
   data_ = torch::autograd::SavedVariable(variable_data(tensor), /*is_output=*/false);
-  if (!tensor.requires_grad()) {
-    original_.emplace(tensor.getIntrusivePtr());
-    return;
+  if (tensor.requires_grad()) {
+    // A stale view is checked first: without a node it looks like a leaf.
+    kind_ = is_stale_view(tensor) ? Kind::kStaleView
+            : tensor.is_leaf()    ? Kind::kLeaf
+                                  : Kind::kNonLeaf;
   }
-  if (is_stale_view(tensor)) {  // Checked first: without a node it looks like a leaf.
-    place_.emplace();
-    stale_view_.emplace(tensor.getIntrusivePtr());
-  } else if (tensor.is_leaf()) {
-    leaf_.emplace(tensor.getIntrusivePtr());
-  } else {
+  if (kind_ == Kind::kStaleView) place_.emplace();
+  if (kind_ == Kind::kNonLeaf) {
     place_.emplace(tensor);
+  } else {
+    tensor_.emplace(tensor.getIntrusivePtr());
   }
 }
 
 /// The argument itself, if it is a leaf or requires no gradient and is still alive.
 at::Tensor RegionInput::original() const {
-  const auto& weak = leaf_ ? leaf_ : original_;
-  return at::Tensor(weak ? weak->lock() : nullptr);
+  const bool is_kept = tensor_ && kind_ != Kind::kStaleView;
+  return is_kept ? at::Tensor(tensor_->lock()) : at::Tensor();
 }
 
 void RegionInput::finish_forward() {
   // The function may have called requires_grad_() itself, as it will in a replay.
   if (const at::Tensor now = original(); now.defined()) requires_grad_ = now.requires_grad();
-  if (!stale_view_) return;
-  const at::Tensor tensor(stale_view_->lock());
-  stale_view_.reset();
+  if (!tensor_ || kind_ != Kind::kStaleView) return;
+  const at::Tensor tensor(tensor_->lock());
+  tensor_.reset();
   if (!tensor.defined() || is_stale_view(tensor)) return;
   place_.emplace(tensor);
 }
@@ -84,18 +81,18 @@ at::Tensor RegionInput::replayed(const std::string& region_label,
   check_unchanged(!shadow && version_->changed(), region_label);
   TORCH_CHECK(!requires_grad_ || !is_grad_changed(original(), *requires_grad_), "[replay] ",
               region_label, ", ", describe(), ": ", kGradChanged);
-  if (leaf_ && !shadow) {
+  if (is_leaf_with_grad() && !shadow) {
     if (at::Tensor leaf = living_leaf(region_label); leaf.defined()) return leaf;
   }
   at::Tensor tensor = unpacked(region_label, shadow);
-  if (leaf_) tensor.set_requires_grad(true);
+  if (is_leaf_with_grad()) tensor.set_requires_grad(true);
   if (place_) place_->give_to(tensor);
   return tensor;
 }
 
 /// The leaf itself, if it is alive: the function may use it in another way, too.
 at::Tensor RegionInput::living_leaf(const std::string& region_label) const {
-  const at::Tensor leaf(leaf_->lock());
+  const at::Tensor leaf(tensor_->lock());
   if (!leaf.defined()) return leaf;
   check_unchanged(version_->changed_in(leaf), region_label);
   TORCH_CHECK(!is_exchanged(leaf), "[replay] ", region_label, ", ", describe(), ": ",
@@ -112,8 +109,9 @@ at::Tensor RegionInput::unpacked(const std::string& region_label,
   if (has_plain_strides(tensor) && tensor.numel() == 0) tensor = variable_data(tensor);
   if (shadow) {
     tensor = view_storage(shadow, tensor);
-    if (has_plain_strides(tensor)) {
-      tensor.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), strides_, offset_);
+    if (layout_ && has_plain_strides(tensor)) {
+      tensor.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), layout_->strides,
+                                                          layout_->offset);
     }
     return tensor;
   }
@@ -123,9 +121,9 @@ at::Tensor RegionInput::unpacked(const std::string& region_label,
   check_unchanged(is_copied && version_->has_other_bytes(storage_.lock()), region_label);
   // Hooks may have brought it back with other strides or elsewhere, where ops may round
   // differently.
-  const auto was = has_layout(tensor) ? layout() : std::nullopt;
-  if (!was || tensor.sizes() != was->sizes) return tensor;
-  const at::Tensor there = with_layout(tensor, *was, alignment_);
+  const bool has_place = layout_ && has_layout(tensor) && tensor.sizes() == layout_->sizes;
+  if (!has_place) return tensor;
+  const at::Tensor there = with_layout(tensor, *layout_, alignment_);
   if (!there.is_same(tensor)) OpObserver::all_adopt(there);
   return there;
 }
@@ -134,26 +132,13 @@ at::Tensor RegionInput::unpacked(const std::string& region_label,
 bool RegionInput::is_exchanged(const at::Tensor& leaf) const {
   const bool has_memory = leaf.has_storage() && !is_freed(leaf);
   const bool had_memory = !has_layout(leaf) || c10::multiply_integers(meta_->sizes()) > 0;
-  const bool has_left = ExchangedMemory::find(*version_) == ExchangedMemory::Now::kElsewhere;
+  const bool has_left = memory_now(*version_) == MemoryNow::kElsewhere;
   return has_memory && had_memory && (has_left || storage_.address() != memory_of(leaf));
 }
 
 int64_t RegionInput::moved(const at::Tensor& tensor) const {
-  const bool is_known = meta_ && strides_.size() == meta_->sizes().size() && tensor.defined();
-  if (!is_known || !has_layout(tensor)) return 0;
-  return (offset_ - tensor.storage_offset()) * static_cast<int64_t>(tensor.itemsize());
-}
-
-std::optional<TensorLayout> RegionInput::layout() const {
-  if (strides_.size() != meta_->sizes().size()) return std::nullopt;  // Inference or not strided.
-  TensorLayout layout;
-  layout.sizes.assign(meta_->sizes().begin(), meta_->sizes().end());
-  layout.strides.assign(strides_.begin(), strides_.end());
-  layout.offset = offset_;
-  layout.dtype = meta_->dtype();
-  layout.conjugated = is_conjugated_;
-  layout.negated = is_negated_;
-  return layout;
+  if (!layout_ || !tensor.defined() || !has_layout(tensor)) return 0;
+  return (layout_->offset - tensor.storage_offset()) * static_cast<int64_t>(tensor.itemsize());
 }
 
 void RegionInput::check_unchanged(bool changed, const std::string& region_label) const {

@@ -1,21 +1,161 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A region's policy for an op or a call, from its table and its function.
+// A region's policy for an op or a call, from its table and its function, and the check that rules
+// name existing ops.
 #include <remat/tape/region_policy.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <set>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include <remat/tape/named_call.h>
 #include <remat/tape/op_call.h>
 
-#include "op_name_check.h"
-#include "unmarked_writes.h"
+#include "write_kind.h"
 
 namespace remat {
+namespace {
+
+using NamedOp = PolicyTable::NamedOp;
+
+constexpr size_t kMostNames = 3;
+
+std::string_view space_of(std::string_view name) {
+  return name.substr(0, name.find("::"));
+}
+
+/// Overloads by op name of all ops that were registered at the last failed lookup: the dispatcher
+/// finds no op without its overload.
+using RegisteredOps = std::map<std::string, std::set<std::string>>;
+
+bool has_op(const RegisteredOps& ops, const NamedOp& op) {
+  const auto found = ops.find(op.name);
+  return found != ops.end() && (!op.overload || found->second.contains(*op.overload));
+}
+
+bool has_any(const RegisteredOps& ops, const std::vector<NamedOp>& forms) {
+  return std::any_of(forms.begin(), forms.end(),
+                     [&](const NamedOp& form) { return has_op(ops, form); });
+}
+
+bool has_space(const RegisteredOps& ops, std::string_view space) {
+  return std::any_of(ops.begin(), ops.end(),
+                     [&](const auto& op) { return space_of(op.first) == space; });
+}
+
+void look_again(RegisteredOps& ops) {
+  for (const c10::OperatorName& op : c10::Dispatcher::singleton().getAllOpNames())
+    ops[op.name].insert(op.overload_name);
+}
+
+/// Edit distance: the number of letters to change, leave out or add.
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (const auto i : c10::irange(a.size())) {
+    size_t before = std::exchange(row[0], i + 1);
+    for (const auto j : c10::irange(b.size())) {
+      const size_t other = before + (a[i] == b[j] ? 0 : 1);
+      before = std::exchange(row[j + 1], std::min({other, row[j] + 1, row[j + 1] + 1}));
+    }
+  }
+  return row.back();
+}
+
+/// Names by their distance to another one.
+using CloseNames = std::set<std::pair<size_t, std::string>>;
+
+/// Adds `shown` if `candidate` is similar to `name`.
+void add_close(CloseNames& close, std::string_view name, std::string_view candidate,
+               const std::string& shown) {
+  const size_t far = distance(name, candidate);
+  if (far <= std::max<size_t>(1, name.size() / 3)) close.emplace(far, shown);
+}
+
+/// "Did you mean a, b or c? "
+std::string did_you_mean(const CloseNames& close) {
+  std::string text;
+  size_t count = 0;
+  const size_t most = std::min(kMostNames, close.size());
+  for (const auto& [far, shown] : close) {
+    if (count == most) break;
+    ++count;
+    text.append(count == 1 ? "" : count == most ? " or " : ", ").append(shown);
+  }
+  return text.empty() ? "" : "Did you mean " + text + "? ";
+}
+
+std::string close_overloads(const RegisteredOps& ops, const NamedOp& op) {
+  CloseNames close;
+  for (const std::string& overload : ops.at(op.name)) {
+    add_close(close, *op.overload, overload,
+              op.name + "." + (overload.empty() ? "default" : overload));
+  }
+  return close.empty() ? "Without an overload all of them are meant. " : did_you_mean(close);
+}
+
+/// Similar names in the same namespace, or equal names in another one.
+std::string close_names(const RegisteredOps& ops, const NamedOp& op) {
+  const std::string_view space = space_of(op.name);
+  const std::string_view name = std::string_view(op.name).substr(space.size());
+  CloseNames close;
+  for (const auto& [other, overloads] : ops) {
+    const std::string_view other_space = space_of(other);
+    const std::string_view other_name = std::string_view(other).substr(other_space.size());
+    if (other_space == space || other_name == name) add_close(close, name, other_name, other);
+  }
+  return did_you_mean(close);
+}
+
+}  // namespace
+
+/// When the rules are checked. A library may register its ops piece by piece, so only LibTorch's
+/// own namespace is known to be complete before a region begins.
+enum class RulesAsked : bool { kWhenMade, kInRegion };
+
+namespace {
+
+/// False if rule `i` of `table` names no registered op, but a library may yet register one. Throws
+/// c10::ValueError, with similar names, if none can be. True for a pattern with a wildcard, which
+/// may match nothing.
+bool names_an_op(const PolicyTable& table, size_t i, RulesAsked when) {
+  const std::vector<NamedOp> forms = table.ops_named_by(i);
+  if (forms.empty()) return true;
+  static std::mutex& mutex = *new std::mutex;
+  static RegisteredOps& ops = *new RegisteredOps;
+  const std::lock_guard lock(mutex);
+  if (has_any(ops, forms)) return true;
+  look_again(ops);
+  if (has_any(ops, forms)) return true;
+  const auto is_known_whole = [&](const NamedOp& form) {
+    const std::string_view space = space_of(form.name);
+    return space == "aten" || (when == RulesAsked::kInRegion && has_space(ops, space));
+  };
+  const std::string where = "[policy] op rule '" + table.rules()[i].pattern + "': expected an ";
+  for (const NamedOp& form : forms) {
+    TORCH_CHECK_VALUE(!ops.contains(form.name) || !is_known_whole(form), where, "overload of ",
+                      form.name, " that is registered, got another one. ",
+                      close_overloads(ops, form), "Write it as the op's schema does.");
+  }
+  TORCH_CHECK_VALUE(!std::all_of(forms.begin(), forms.end(), is_known_whole), where,
+                    "op that is registered, got another name. ", close_names(ops, forms.back()),
+                    "Load the library that registers it before, or write a pattern with *, which "
+                    "may match nothing.");
+  return false;
+}
+
+}  // namespace
+
 namespace {
 
 uint64_t next_policy_id() {

@@ -125,16 +125,15 @@ void SavedMemory::finish_writes() {
   }
 }
 
-SavedMemory::Change SavedMemory::find_change() {
+std::pair<const Slot*, const OpInfo*> SavedMemory::find_change() {
   after_writes();
   for (const Slot* const slot : exchanged_) {
-    if (slot->live) return {.slot = slot};
+    if (slot->live) return {slot, nullptr};
   }
   for (const auto& [address, watched] : watched_) {
-    if (watched.slot->live && watched.written_by)
-      return {.slot = watched.slot, .op = watched.written_by};
+    if (watched.slot->live && watched.written_by) return {watched.slot, watched.written_by};
   }
-  return {};
+  return {nullptr, nullptr};
 }
 
 }  // namespace remat

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <remat/tape/byte_ranges.h>
@@ -50,12 +51,9 @@ class SavedMemory {
     if (C10_UNLIKELY(!writes_.empty())) finish_writes();
   }
 
-  /// A live slot whose tensor has been changed.
-  struct Change {
-    const Slot* slot = nullptr;  ///< Null if there is none.
-    const OpInfo* op = nullptr;  ///< The op that wrote it; null if its memory was exchanged.
-  };
-  Change find_change();
+  /// A live slot whose tensor has been changed, null if there is none, and the op that wrote it;
+  /// null if its memory was exchanged.
+  std::pair<const Slot*, const OpInfo*> find_change();
 
  private:
   /// A saved tensor; the first two addresses may have been reused.

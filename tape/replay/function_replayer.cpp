@@ -20,9 +20,10 @@
 
 #include <remat/tape/first_position.h>
 #include <remat/tape/region.h>
+#include <remat/tape/region_run.h>
 #include <remat/tape/replayed_nodes.h>
 #include <remat/tape/scope.h>
-#include <remat/tape/traced_replay.h>
+#include <remat/tape/trace_sink.h>
 
 #include "leaf_grads.h"
 #include "replay_scope.h"
@@ -139,7 +140,8 @@ void number_nodes_from(uint64_t first) {
 
 void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const {
   // Traced from here: the copies made below are not ops of the program.
-  const TracedReplay traced(region, region, TracedReplay::From::kFunction);
+  const auto reported =
+      traced([&](TraceSink& sink, bool begins) { sink.function_replay(region, begins); });
   region.outside().gather_again();
   // Constructed first: this may replay outer regions, which must not see this region's state.
   ReplayMemory memory(region);
@@ -187,7 +189,7 @@ void FunctionReplayer::run_body(const ReplayParts& parts, c10::ArrayRef<at::Tens
   const auto end_regions = c10::make_scope_exit(
       [&, before = youngest_region()] { end_regions_of_replay(replay, before); });
   const ReplayThreadState thread_state(entry_->thread_state(), region.casts_weights());
-  const ReplayGenerators generators(entry_->generators());
+  const KeptGenerators generators(entry_->generators());
   std::shared_ptr<const void> result;  // Outlives the scope, as in the forward.
   const ReplayedNodes nodes;
   if (region.inner_backwards().any) number_nodes_from(region.nodes().begin);

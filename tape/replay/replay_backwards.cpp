@@ -13,7 +13,6 @@
 #include <remat/tape/replay_mismatch.h>
 
 #include "graph_walk.h"
-#include "root_views.h"
 #include "tensor_hash.h"
 
 namespace remat {

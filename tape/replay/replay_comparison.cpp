@@ -11,8 +11,6 @@
 
 #include <remat/tape/replay_mismatch.h>
 
-#include "host_values.h"
-#include "own_saves.h"
 #include "saved_original.h"
 #include "storage_bytes.h"
 

@@ -2,13 +2,12 @@
 
 // The steps of an op in a replay.
 #include "replay_ops.h"
+#include "op_writer.h"
 
 #include <c10/util/irange.h>
 
 #include <remat/tape/autocast_cache.h>
 #include <remat/tape/stream_use.h>
-
-#include "host_values.h"
 
 namespace remat {
 

@@ -11,7 +11,9 @@
 #include <remat/tape/replay_mismatch.h>
 #include <remat/tape/saved_tensors_hooks.h>
 
-#include "host_values.h"
+#include "op_writer.h"
+#include "saved_original.h"
+#include "storage_bytes.h"
 
 namespace remat {
 ReplayProgress::ReplayProgress(const Region& region, const RegionBody& body, ReplayedSlots& slots,
@@ -52,7 +54,7 @@ void ReplayProgress::receive(const at::Tensor& tensor, const at::Tensor& value) 
   check_position(tensor);
   or_fail([&] { check(tensor); });
   const size_t index = count_++;
-  if (index < slot_end_ && region_.slots()[index].live) values_.put(index, value);
+  if (index < slot_end_ && region_.slots()[index].live) values_[index] = value;
   if (region_.early_stop() && region_.closed() && count_ >= slot_end_ &&
       is_saved_by_custom_function()) {
     op_.stops_before_next = true;
@@ -101,7 +103,7 @@ void ReplayProgress::fill(size_t index, const at::Tensor& value) {
   if (slot.op && slot.layout != 0 && compares() && slot.layout != given_hash(value))
     mismatch(count_, slot.meta.str(), TensorMeta(value).str(), "It has other values.");
   ++count_;
-  if (index < slot_end_ && slot.live) values_.put(index, value);
+  if (index < slot_end_ && slot.live) values_[index] = value;
 }
 
 // Note [Stopping inside a backward]: autograd's engine handles only exceptions derived from

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include <remat/tape/region_label.h>
 #include <remat/tape/replay_mismatch.h>
 
-#include "graph_of_replay.h"
 #include "storage_bytes.h"
 #include "unseen.h"
 
@@ -60,7 +60,7 @@ ReplayScope::ReplayScope(const ReplayParts& parts)
       ops_(region_, progress_, comparison_, parts.memory, parts.products),
       backwards_(*this, region_, progress_, parts.memory, parts.hooks),
       calls_(region_, progress_, comparison_, parts.memory, parts.products, parts.state_hooks) {
-  set_parts({.ops = &ops_, .backwards = &backwards_, .nested_tapes = this});
+  set_parts({.ops = &ops_, .backwards = &backwards_, .run = this});
   set_policy(region_.policy());
   hide_ops_up_to(region_.made_in_replay());
 }
@@ -70,7 +70,7 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> ReplayScope::make_hooks() {
   return std::make_unique<Hook>(*this);
 }
 
-bool ReplayScope::decide(bool wanted) {
+bool ReplayScope::decide_tape(bool wanted) {
   if (!progress_.is_watched()) return wanted;
   const std::vector<bool>& forward = region_.inner_tapes();
   const size_t number = inner_regions_++;

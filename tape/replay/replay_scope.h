@@ -10,9 +10,9 @@
 #include <cstdint>
 #include <memory>
 
-#include <remat/tape/nested_tapes.h>
 #include <remat/tape/region.h>
 #include <remat/tape/region_body.h>
+#include <remat/tape/region_run.h>
 #include <remat/tape/scope.h>
 
 #include "replay_backwards.h"
@@ -38,15 +38,15 @@ struct ReplayParts {
 };
 
 /// Combines the parts of a replay in one scope.
-class ReplayScope final : public Scope, NestedTapes {
+class ReplayScope final : public Scope, RegionRun {
  public:
   explicit ReplayScope(const ReplayParts& parts);
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override;
-  const Region* replayed_region() const override { return &region_; }
-  TraceScope trace_scope() const override { return progress_.trace_scope(); }
+  const Region& region() const override { return region_; }
   uint64_t replay_id() const override { return id_; }
-  NamedCalls* named_calls() override { return &calls_; }
+  TraceScope trace_scope() const override { return progress_.trace_scope(); }
+  NamedCalls& named_calls() override { return calls_; }
   std::any capture_context() override { return {}; }
 
   const ReplayProgress& progress() const { return progress_; }
@@ -58,8 +58,8 @@ class ReplayScope final : public Scope, NestedTapes {
  private:
   class Hook;
 
-  bool are_allowed() const override { return true; }  // If the forward allowed it.
-  bool decide(bool wanted) override;
+  bool allows_tapes() const override { return true; }  // If the forward allowed it.
+  bool decide_tape(bool wanted) override;
   void check_reached() const;
 
   const Region& region_;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Visiting the nodes of autograd's graph.
+// Visiting the nodes of autograd's graph, and the views at which a backward pass begins.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
 
+#include <cstdint>
 #include <unordered_set>
 #include <vector>
 
@@ -32,5 +33,9 @@ void visit_nodes(const EdgeList& roots, Visit&& visit) {
     visit(node);
   }
 }
+
+/// Hashes which views the tensors at `roots` are; no op may have read these views. Views of a whole
+/// tensor do not count: Note [Views are known by what reads them].
+uint64_t hash_of_views(const EdgeList& roots);
 
 }  // namespace remat

@@ -20,8 +20,8 @@ namespace {
 
 using torch::autograd::Node;
 
-std::atomic<decltype(HookCounter::gradient)> gradient_counter{nullptr};
-std::atomic<decltype(HookCounter::accumulated)> accumulated_counter{nullptr};
+std::atomic<GradientHookCounter> gradient_counter{nullptr};
+std::atomic<AccumulatedHookCounter> accumulated_counter{nullptr};
 
 /// LibTorch keeps the C++ hooks on one tensor in one object, of a class that it does not export.
 /// Its vtable has the name, but there is no typeinfo for dynamic_cast, or for UBSan to compare the
@@ -64,25 +64,21 @@ size_t hooks_of(Node& node, const EdgeList& ends) {
 
 /// The reachable nodes, each after the nodes that it leads to.
 std::vector<Node*> in_post_order(const EdgeList& roots) {
-  struct Open {
-    Node* node;
-    size_t next = 0;
-  };
   std::vector<Node*> order;
   std::unordered_set<Node*> seen;
-  std::vector<Open> open;
+  std::vector<std::pair<Node*, size_t>> open;  // With the number of the next edge to follow.
   const auto enter = [&](const torch::autograd::Edge& edge) {
     if (edge.is_valid() && seen.insert(edge.function.get()).second)
-      open.push_back({edge.function.get()});
+      open.emplace_back(edge.function.get(), 0);
   };
   for (const torch::autograd::Edge& root : roots) {
     enter(root);
     while (!open.empty()) {
-      Open& top = open.back();
-      if (top.next < top.node->num_outputs()) {
-        enter(top.node->next_edge(top.next++));
+      auto& [node, next] = open.back();
+      if (next < node->num_outputs()) {
+        enter(node->next_edge(next++));
       } else {
-        order.push_back(top.node);
+        order.push_back(node);
         open.pop_back();
       }
     }
@@ -92,9 +88,9 @@ std::vector<Node*> in_post_order(const EdgeList& roots) {
 
 }  // namespace
 
-void set_hook_counter(HookCounter counter) {
-  gradient_counter = counter.gradient;
-  accumulated_counter = counter.accumulated;
+void set_hook_counters(GradientHookCounter gradient, AccumulatedHookCounter accumulated) {
+  gradient_counter = gradient;
+  accumulated_counter = accumulated;
 }
 
 size_t count_hooks(const EdgeList& roots, const EdgeList& ends) {

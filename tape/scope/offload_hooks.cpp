@@ -1,16 +1,62 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Hooks that replace packed tensors by a store's tickets.
+// Hooks that replace packed tensors by a store's tickets, and the store in host memory.
 #include <remat/tape/offload_hooks.h>
 
+#include <ATen/EmptyTensor.h>
+#include <ATen/ops/as_strided.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/util/Exception.h>
 
 #include <any>
+#include <utility>
 
+#include <remat/tape/offload_store.h>
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/tensor_meta.h>
 
 namespace remat {
+namespace {
+
+/// A view of the memory from the first to the last element: an expanded tensor cannot be copied to.
+at::Tensor flat_span(const at::Tensor& tensor) {
+  const int64_t size = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), 1);
+  return at::as_strided(tensor, {size}, {1});
+}
+
+at::Tensor copy_like(const at::Tensor& tensor, at::TensorOptions options) {
+  if (!tensor.is_non_overlapping_and_dense()) {
+    const at::Tensor span = copy_like(flat_span(tensor), options);
+    return at::as_strided(span, tensor.sizes(), tensor.strides());
+  }
+  const at::Tensor copy =
+      at::empty_strided(tensor.sizes(), tensor.strides(), options.dtype(tensor.dtype()));
+  copy.copy_(tensor);
+  return copy;
+}
+
+class HostTicket final : public OffloadStore::Ticket {
+ public:
+  explicit HostTicket(const at::Tensor& tensor)
+      : device_(tensor.device()),
+        copy_(copy_like(tensor,
+                        at::TensorOptions().device(c10::kCPU).pinned_memory(tensor.is_cuda()))) {}
+
+  at::Tensor get() override { return copy_like(copy_, at::TensorOptions().device(device_)); }
+
+ private:
+  c10::Device device_;
+  at::Tensor copy_;
+};
+
+class HostMemoryStore final : public OffloadStore {
+ public:
+  std::shared_ptr<Ticket> put(const at::Tensor& tensor) override {
+    return std::make_shared<HostTicket>(tensor);
+  }
+};
+
+}  // namespace
 
 std::shared_ptr<const SavedTensorsHooks> as_hooks(const std::shared_ptr<OffloadStore>& store) {
   if (!store) return nullptr;
@@ -41,6 +87,10 @@ std::shared_ptr<const SavedTensorsHooks> as_input_hooks(
                               const auto* const tensor = std::any_cast<at::Tensor>(&packed);
                               return tensor ? *tensor : hooks->unpack(packed);
                             }});
+}
+
+std::shared_ptr<OffloadStore> host_memory_store() {
+  return std::make_shared<HostMemoryStore>();
 }
 
 }  // namespace remat

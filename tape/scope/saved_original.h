@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The original of a tensor that autograd saves.
+// The original of a tensor that autograd saves, and tensors that are saved on behalf of remat.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,5 +24,12 @@ struct CopiedOriginal {
 
 /// The original if `tensor` is a copy of it, or of all bytes of its storage.
 std::optional<CopiedOriginal> copied_original(const at::Tensor& tensor);
+
+/// True while scopes of this thread are hidden (HiddenScopes): what is saved then
+/// comes from a nested region, or from a SAVE call for its user, not from an op or custom function.
+bool saves_own();
+
+/// True while this thread keeps a SAVE call's result for replays of its region.
+bool packs_call_result();
 
 }  // namespace remat

@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// User hooks on saved tensors, as a scope of the thread's stack.
-#include <remat/tape/hidden_scopes.h>
-#include <remat/tape/op_observer.h>
+// User hooks on saved tensors: as a scope of the thread's stack, and making one pair the only one.
 #include <remat/tape/saved_tensors_hooks.h>
 
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 
+#include <atomic>
 #include <exception>
 #include <optional>
 #include <utility>
 
 #include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/held_storage.h>
+#include <remat/tape/hidden_scopes.h>
 #include <remat/tape/op_call.h>
+#include <remat/tape/op_observer.h>
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/tensor_meta.h>
 
-#include "own_saves.h"
 #include "saved_original.h"
 #include "storage_bytes.h"
 #include "unseen.h"
+#include "user_pair.h"
 
 namespace remat {
 namespace {
@@ -30,18 +32,6 @@ thread_local const SavedTensorInfo* info_of_next = nullptr;  // Set by a guard.
 thread_local const SavedTensorInfo* info_in_pack = nullptr;
 thread_local const at::Tensor* original_of_next = nullptr;  // Set by a guard.
 thread_local bool original_is_after_op = false;
-
-/// While alive, pack can query `info`.
-class InPack {
- public:
-  explicit InPack(const SavedTensorInfo& info) : outer_(std::exchange(info_in_pack, &info)) {}
-  InPack(const InPack&) = delete;
-  InPack& operator=(const InPack&) = delete;
-  ~InPack() { info_in_pack = outer_; }
-
- private:
-  const SavedTensorInfo* outer_;
-};
 
 class UserHook final : public torch::autograd::SavedVariableHooks {
  public:
@@ -63,7 +53,8 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
     const at::Tensor* const original = std::exchange(original_of_next, nullptr);
     info.original = original ? original : &tensor;
     if (info_of_next && !info.context.has_value()) info.context = UserHooksScope::capture(*hooks_);
-    const InPack in_pack(info);
+    const auto ends = c10::make_scope_exit(
+        [outer = std::exchange(info_in_pack, &info)] { info_in_pack = outer; });
     packed_ = hooks_->pack(tensor_data(tensor));
   }
 
@@ -109,6 +100,10 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
   HeldStorage original_;
   std::any packed_;
 };
+
+using PythonHooks = at::SavedTensorDefaultHooks;
+
+std::atomic<RecomputingPair> recomputing_pair{nullptr};
 
 }  // namespace
 
@@ -192,6 +187,68 @@ void check_saved_tensors_hooks(const SavedTensorsHooks& hooks, const char* where
                     "] saved_tensors_hooks: expected a pack function, got none. Set pack.");
   TORCH_CHECK_VALUE(hooks.unpack, "[", where,
                     "] saved_tensors_hooks: expected an unpack function, got none. Set unpack.");
+}
+
+void set_recomputing_pair(RecomputingPair test) {
+  recomputing_pair = test;
+}
+
+bool is_recomputing_pair(const c10::SafePyObject& pack) {
+  const RecomputingPair test = recomputing_pair.load(std::memory_order_relaxed);
+  return test && test(pack);
+}
+
+ScopePlace ScopePlace::here() {
+  return {Scope::current(), PythonHooks::get_tls_state().stack.size()};
+}
+
+/// The innermost pair on PyTorch's stack, among those with positions in [begin, end), that keeps
+/// tensors; empty if there is none.
+UserPair UserPair::of_python(size_t begin, size_t end) {
+  UserPair pair;
+  if (begin >= end) return pair;
+  auto stack = PythonHooks::get_tls_state().stack;
+  while (stack.size() > end) stack.pop();
+  while (stack.size() > begin && is_recomputing_pair(stack.top().first)) stack.pop();
+  if (stack.size() > begin) pair.python_.emplace(stack.top());
+  return pair;
+}
+
+UserPair UserPair::inside(const ScopePlace& place) {
+  size_t depth = PythonHooks::get_tls_state().stack.size();
+  for (Scope* scope = Scope::current(); scope && scope != place.scope; scope = scope->previous()) {
+    if (UserPair pair = of_python(scope->python_hooks_depth(), depth)) return pair;
+    depth = scope->python_hooks_depth();
+    const UserHooksScope* const pair = scope->user_hooks();
+    if (auto hooks = pair ? pair->opened_hooks() : nullptr) return UserPair(std::move(hooks));
+  }
+  return of_python(place.python_hooks, depth);
+}
+
+UserPair UserPair::inside(const Scope& scope, Keep keep) {
+  const Scope* region = &scope;
+  for (const Scope* outer = &scope; outer && keep == Keep::kAllRegions; outer = outer->previous()) {
+    if (!outer->user_hooks()) region = outer;
+  }
+  return inside({region, region->python_hooks_depth()});
+}
+
+std::any UserPair::capture_context() const {
+  return hooks_ ? UserHooksScope::capture(*hooks_) : std::any();
+}
+
+PairScope::PairScope(const UserPair& pair, bool in_replay)
+    : python_hooks_(PythonHooks::get_tls_state()) {
+  at::impl::SavedTensorDefaultHooksTLS alone = python_hooks_;
+  alone.stack = {};
+  if (pair.python_ && !in_replay) alone.stack.push(*pair.python_);
+  PythonHooks::set_tls_state(alone);
+  if (pair.hooks_ && !in_replay) hooks_.emplace(pair.hooks_, UserHooksScope::Of::kKeeping);
+}
+
+PairScope::~PairScope() {
+  hooks_.reset();
+  PythonHooks::set_tls_state(python_hooks_);
 }
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The thread-local stack of scopes.
+// The thread-local stack of scopes, and hiding some of them.
 #include <remat/tape/scope.h>
 
 #include <ATen/SavedTensorHooks.h>
@@ -10,10 +10,13 @@
 #include <utility>
 
 #include <remat/tape/backward_observer.h>
+#include <remat/tape/hidden_scopes.h>
 #include <remat/tape/interception_bits.h>
-#include <remat/tape/nested_tapes.h>
 #include <remat/tape/op_observer.h>
+#include <remat/tape/region_run.h>
+#include <remat/tape/saved_tensors_hooks.h>
 
+#include "saved_original.h"
 #include "scope_stack.h"
 
 namespace remat {
@@ -38,8 +41,10 @@ bool decide_from(const Scope* scope, bool wanted) {
   if (!scope) return wanted;
   const bool is_replay = scope->replay_id() != 0;
   const bool said = decide_from(is_replay ? nullptr : scope->next_to_see_ops(), wanted);
-  return scope->nested_tapes() ? scope->nested_tapes()->decide(said) : said;
+  return scope->run() ? scope->run()->decide_tape(said) : said;
 }
+
+thread_local size_t hidden_depth = 0;  // Number of HiddenScopes alive.
 
 }  // namespace
 
@@ -77,9 +82,22 @@ bool Scope::has_python_hooks_inside() const {
   return at::SavedTensorDefaultHooks::get_tls_state().stack.size() > python_hooks_depth_;
 }
 
+const Region* Scope::region() const {
+  return parts_.run ? &parts_.run->region() : nullptr;
+}
+
+uint64_t Scope::replay_id() const {
+  return parts_.run ? parts_.run->replay_id() : 0;
+}
+
+NamedCalls* Scope::named_calls() const {
+  return parts_.run ? &parts_.run->named_calls() : nullptr;
+}
+
 Scope* Scope::region_scope() {
   Scope* scope = this;
-  while (scope && scope->opened_hooks()) scope = scope->previous_;
+  while (scope && scope->user_hooks() && scope->user_hooks()->opened_hooks())
+    scope = scope->previous_;
   return scope;
 }
 
@@ -104,8 +122,8 @@ TraceScope Scope::current_trace_scope() {
   TraceScope innermost;
   size_t regions = 0;
   for (const Scope* scope = current_scope; scope; scope = scope->previous_) {
-    const TraceScope next = scope->trace_scope();
-    if (!next.region) continue;
+    if (!scope->run()) continue;
+    const TraceScope next = scope->run()->trace_scope();
     if (!innermost.region) {
       innermost = next;
     } else if (!innermost.parent) {
@@ -135,12 +153,12 @@ BackwardObserver* BackwardObserver::around() const {
   return part_from(scope_.previous(), &Scope::backwards);
 }
 
-bool NestedTapes::allowed_here() {
-  const NestedTapes* const tapes = part_from(current_scope, &Scope::nested_tapes);
-  return !tapes || tapes->are_allowed();
+bool RegionRun::tapes_allowed_here() {
+  const RegionRun* const run = part_from(current_scope, &Scope::run);
+  return !run || run->allows_tapes();
 }
 
-bool NestedTapes::decide_here(bool wanted) {
+bool RegionRun::decide_tape_here(bool wanted) {
   return decide_from(current_scope, wanted);
 }
 
@@ -149,6 +167,60 @@ bool is_recomputing() {
     if (scope->ops()) scope->ops()->phase_was_asked();
   }
   return current_scope && current_scope->in_replay();
+}
+
+SuspendScopes::SuspendScopes() : hidden_(current_scope), ops_were_seen_(interception_is_on()) {
+  current_scope = nullptr;
+  if (ops_were_seen_) switch_interception(false);
+}
+
+SuspendScopes::~SuspendScopes() {
+  current_scope = hidden_;
+  if (ops_were_seen_) switch_interception(true);
+}
+
+bool saves_own() {
+  return hidden_depth > 0;
+}
+
+HiddenScopes::~HiddenScopes() {
+  --hidden_depth;
+  current_scope = hidden_;
+  if (python_hooks_) at::SavedTensorDefaultHooks::set_tls_state(*python_hooks_);
+}
+
+/// Hides `scope`, which must be on the current stack, and everything inside it.
+void HiddenScopes::hide(const Scope& scope) {
+  current_scope = scope.previous();
+  hide_python_hooks(scope.python_hooks_depth());
+}
+
+/// Hides all of PyTorch's hook pairs but the outermost `count`.
+void HiddenScopes::hide_python_hooks(size_t count) {
+  const auto& python = at::SavedTensorDefaultHooks::get_tls_state();
+  if (python.stack.size() <= count) return;
+  if (!python_hooks_) python_hooks_ = python;
+  at::impl::SavedTensorDefaultHooksTLS around = python;
+  while (around.stack.size() > count) around.stack.pop();
+  at::SavedTensorDefaultHooks::set_tls_state(around);
+}
+
+// PyTorch's pairs are hidden, too: torch.utils.checkpoint counts the tensors it is given, and the
+// number of tensors that a tape holds depends on which of them share memory.
+HiddenScopes::HiddenScopes(const Scope& scope) : hidden_(current_scope) {
+  ++hidden_depth;
+  hide(scope);
+  while (current_scope && current_scope->user_hooks()) hide(*current_scope);
+  hide_python_hooks(current_scope ? current_scope->python_hooks_depth() : 0);
+}
+
+HiddenScopes::HiddenScopes(const Scope& scope, Keep keep) : hidden_(current_scope) {
+  ++hidden_depth;
+  hide(scope);
+  if (keep == Keep::kInnermostRegion) return;
+  for (const Scope* outer = current_scope; outer; outer = outer->previous()) {
+    if (!outer->user_hooks()) hide(*outer);
+  }
 }
 
 }  // namespace remat

@@ -9,14 +9,12 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
-#include <algorithm>
-#include <mutex>
 #include <optional>
-#include <unordered_map>
 
 #include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/tensor_meta.h>
 
+#include "owner_table.h"
 #include "unseen.h"
 
 namespace remat {
@@ -24,6 +22,39 @@ namespace {
 
 bool is_low_precision(c10::ScalarType dtype) {
   return dtype == c10::kHalf || dtype == c10::kBFloat16;
+}
+
+using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+
+/// The casts of the process, with the version that the leaf had when it was cast. Leaked: regions
+/// may outlive static objects.
+using KnownCasts = OwnerTable<Weak, std::optional<SavedVersion>>;
+KnownCasts& known_casts() {
+  static KnownCasts& casts = *new KnownCasts(/*few=*/256);
+  return casts;
+}
+
+void add_cast(const at::Tensor& cast, const at::Tensor& leaf) {
+  known_casts().change(cast.unsafeGetTensorImpl(), Weak(cast.getIntrusivePtr()),
+                       [&](std::optional<SavedVersion>& version) { version.emplace(leaf); });
+}
+
+/// The version of the leaf when it was cast; nullopt if unknown.
+std::optional<SavedVersion> find_cast(const at::Tensor& cast) {
+  std::optional<SavedVersion> found;
+  known_casts().read(cast.unsafeGetTensorImpl(),
+                     [&](const std::optional<SavedVersion>& version) { found = version; });
+  return found;
+}
+
+bool has_values_of(const at::Tensor& cast, const at::Tensor& leaf) {
+  const bool is_comparable = (cast.is_cpu() || cast.is_cuda()) && !is_of_python_class(cast) &&
+                             !is_of_python_class(leaf) && !PlaceholderStorage::is(cast.storage());
+  if (!is_comparable) return true;
+  const Unseen unseen;
+  const c10::AutoGradMode no_grad(false);
+  const auto bits = [](const at::Tensor& tensor) { return tensor.detach().view(c10::kShort); };
+  return bits(cast).equal(bits(leaf.to(cast.scalar_type())));
 }
 
 }  // namespace
@@ -48,78 +79,23 @@ at::Tensor autocast_source(const at::Tensor& tensor) {
   return leaf ? leaf->variable : at::Tensor();
 }
 
-namespace {
-
-using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-
-struct KnownCast {
-  Weak cast;  // Weak, but keeps the address from being reused.
-  SavedVersion leaf;
-};
-
-/// The process-wide casts, by address of the cast. Leaked: regions may outlive static objects.
-class KnownCasts {
- public:
-  static KnownCasts& get() {
-    static KnownCasts& casts = *new KnownCasts;
-    return casts;
-  }
-
-  void add(const at::Tensor& cast, const at::Tensor& leaf) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (casts_.size() >= sweep_at_) {
-      std::erase_if(casts_, [](const auto& entry) { return entry.second.cast.expired(); });
-      sweep_at_ = std::max(kFirstSweep, 2 * casts_.size());
-    }
-    casts_.insert_or_assign(cast.unsafeGetTensorImpl(),
-                            KnownCast{Weak(cast.getIntrusivePtr()), SavedVersion(leaf)});
-  }
-
-  /// The version of the leaf when it was cast; nullopt if unknown.
-  std::optional<SavedVersion> find(const at::Tensor& cast) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto entry = casts_.find(cast.unsafeGetTensorImpl());
-    if (entry == casts_.end()) return std::nullopt;
-    return entry->second.leaf;
-  }
-
- private:
-  static constexpr size_t kFirstSweep = 256;
-
-  std::mutex mutex_;
-  std::unordered_map<const c10::TensorImpl*, KnownCast> casts_;
-  size_t sweep_at_ = kFirstSweep;
-};
-
-bool has_values_of(const at::Tensor& cast, const at::Tensor& leaf) {
-  const bool is_comparable = (cast.is_cpu() || cast.is_cuda()) && !is_of_python_class(cast) &&
-                             !is_of_python_class(leaf) && !PlaceholderStorage::is(cast.storage());
-  if (!is_comparable) return true;
-  const Unseen unseen;
-  const c10::AutoGradMode no_grad(false);
-  const auto bits = [](const at::Tensor& tensor) { return tensor.detach().view(c10::kShort); };
-  return bits(cast).equal(bits(leaf.to(cast.scalar_type())));
-}
-
-}  // namespace
-
 void note_autocast(const at::Tensor& cast, const at::Tensor& leaf) {
   // Autocast is off, and uses its cache, only inside an op that it changes.
   const c10::DispatchKey key =
       at::autocast::get_autocast_dispatch_key_from_device_type(leaf.device().type());
   if (at::autocast::is_autocast_cache_enabled() && c10::impl::tls_is_dispatch_key_excluded(key))
-    KnownCasts::get().add(cast, leaf);
+    add_cast(cast, leaf);
 }
 
 bool is_known_cast(const at::Tensor& cast) {
-  return KnownCasts::get().find(cast).has_value();
+  return find_cast(cast).has_value();
 }
 
 bool is_stale_cast(const at::Tensor& cast, const at::Tensor& leaf) {
-  if (const auto version = KnownCasts::get().find(cast))
+  if (const auto version = find_cast(cast))
     return version->changed() || version->has_other_bytes(leaf);
   if (!has_values_of(cast, leaf)) return true;
-  KnownCasts::get().add(cast, leaf);
+  add_cast(cast, leaf);
   return false;
 }
 

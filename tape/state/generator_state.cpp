@@ -12,22 +12,12 @@
 #include <cstring>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "hash_mix.h"
 
 namespace remat {
-
-class GeneratorState::Value {
- public:
-  Value() = default;
-  Value(const Value&) = delete;
-  Value& operator=(const Value&) = delete;
-  virtual ~Value() = default;
-  virtual bool is_current(c10::GeneratorImpl& generator) const = 0;
-  virtual void restore(c10::GeneratorImpl& generator) const = 0;
-};
-
 namespace {
 
 using TwisterWords = decltype(at::mt19937_data_pod::state_);
@@ -44,125 +34,111 @@ std::shared_ptr<const TwisterWords> share(const TwisterWords& words) {
   return known;
 }
 
+std::string_view bytes_of(const c10::TensorImpl& state) {
+  return {static_cast<const char*>(state.data()),
+          static_cast<size_t>(state.numel()) * state.dtype().itemsize()};
+}
+
+/// Calls f(generator) for the default generators of the CPU and of each CUDA device in use, then
+/// for `named`.
+template <class F>
+void for_each_generator(const std::vector<at::Generator>& named, F&& f) {
+  f(at::detail::getDefaultCPUGenerator());
+  const auto& cuda = at::detail::getCUDAHooks();
+  if (cuda.hasCUDA()) {
+    for (const auto i : c10::irange(cuda.deviceCount())) {
+      const auto index = static_cast<c10::DeviceIndex>(i);
+      if (cuda.hasPrimaryContext(index)) f(cuda.getDefaultGenerator(index));
+    }
+  }
+  for (const at::Generator& generator : named) f(generator);
+}
+
+c10::Device device_of(const OpCall& call) {
+  std::optional<c10::Device> device;
+  for (size_t i = 0; i < call.info().argument_count() && !device; ++i) {
+    const c10::IValue& value = call.argument(i);
+    for_each_tensor(value, [&](const at::Tensor& tensor) { device = tensor.device(); });
+    if (!device && value.isDevice()) device = value.toDevice();
+  }
+  return device.value_or(c10::Device(c10::kCPU));
+}
+
+at::Generator generator_of(const OpCall& call) {
+  for (size_t i = 0; i < call.info().argument_count(); ++i) {
+    const c10::IValue& value = call.argument(i);
+    if (value.isGenerator() && value.toGenerator().defined()) return value.toGenerator();
+  }
+  const c10::Device device = device_of(call);
+  if (!device.is_cpu() && !device.is_cuda()) return {};
+  return at::globalContext().defaultGenerator(device);
+}
+
 }  // namespace
 
-// The Mersenne Twister's words, 2.5 kB, its place in them and the two cached normal samples.
-class GeneratorState::CpuValue final : public Value {
- public:
-  explicit CpuValue(at::CPUGeneratorImpl& cpu) : CpuValue(cpu, cpu.engine().data()) {}
+bool GeneratorState::Twister::operator==(const Twister& other) const {
+  return seed == other.seed && left == other.left && next == other.next && seeded == other.seeded &&
+         *words == *other.words && next_float == other.next_float &&
+         next_double == other.next_double;
+}
 
-  CpuValue(at::CPUGeneratorImpl& cpu, const at::mt19937_data_pod& engine)
-      : seed_(engine.seed_),
-        left_(engine.left_),
-        seeded_(engine.seeded_),
-        next_(engine.next_),
-        words_(share(engine.state_)),
-        next_float_(cpu.next_float_normal_sample()),
-        next_double_(cpu.next_double_normal_sample()) {}
+GeneratorState::Twister GeneratorState::read_twister(at::CPUGeneratorImpl& cpu) {
+  const at::mt19937 engine = cpu.engine();
+  const at::mt19937_data_pod data = engine.data();
+  return {.seed = data.seed_,
+          .left = data.left_,
+          .seeded = data.seeded_,
+          .next = data.next_,
+          .words = share(data.state_),
+          .next_float = cpu.next_float_normal_sample(),
+          .next_double = cpu.next_double_normal_sample()};
+}
 
-  bool is_current(c10::GeneratorImpl& generator) const override {
-    auto& cpu = static_cast<at::CPUGeneratorImpl&>(generator);
-    const at::mt19937 engine = cpu.engine();
-    const at::mt19937_data_pod now = engine.data();
-    return now.seed_ == seed_ && now.left_ == left_ && now.next_ == next_ &&
-           now.seeded_ == seeded_ && now.state_ == *words_ &&
-           cpu.next_float_normal_sample() == next_float_ &&
-           cpu.next_double_normal_sample() == next_double_;
-  }
-
-  void restore(c10::GeneratorImpl& generator) const override {
-    auto& cpu = static_cast<at::CPUGeneratorImpl&>(generator);
-    at::mt19937_data_pod data{};
-    data.seed_ = seed_;
-    data.left_ = left_;
-    data.seeded_ = seeded_;
-    data.next_ = next_;
-    data.state_ = *words_;
-    at::mt19937 engine;
-    engine.set_data(data);
-    cpu.set_engine(engine);
-    cpu.set_next_float_normal_sample(next_float_);
-    cpu.set_next_double_normal_sample(next_double_);
-  }
-
- private:
-  uint64_t seed_;
-  int left_;
-  bool seeded_;
-  uint32_t next_;
-  std::shared_ptr<const TwisterWords> words_;
-  std::optional<float> next_float_;
-  std::optional<double> next_double_;
-};
-
-// CUDA's counter-based generator: seed and offset are its whole state, and reading them allocates
-// nothing.
-class GeneratorState::PhiloxValue final : public Value {
- public:
-  explicit PhiloxValue(const c10::GeneratorImpl& generator)
-      : seed_(generator.current_seed()), offset_(generator.get_offset()) {}
-
-  bool is_current(c10::GeneratorImpl& generator) const override {
-    return generator.current_seed() == seed_ && generator.get_offset() == offset_;
-  }
-
-  void restore(c10::GeneratorImpl& generator) const override {
-    generator.set_current_seed(seed_);
-    generator.set_offset(offset_);
-  }
-
- private:
-  uint64_t seed_;
-  uint64_t offset_;
-};
-
-// Any other generator, by its state tensor, which is on the CPU.
-class GeneratorState::OpaqueValue final : public Value {
- public:
-  explicit OpaqueValue(const c10::GeneratorImpl& generator) : state_(generator.get_state()) {}
-
-  bool is_current(c10::GeneratorImpl& generator) const override {
-    const c10::intrusive_ptr<c10::TensorImpl> now = generator.get_state();
-    const auto bytes = [](const c10::TensorImpl& t) {
-      return static_cast<size_t>(t.numel()) * t.dtype().itemsize();
-    };
-    return bytes(*now) == bytes(*state_) &&
-           std::memcmp(now->data(), state_->data(), bytes(*now)) == 0;
-  }
-
-  void restore(c10::GeneratorImpl& generator) const override { generator.set_state(*state_); }
-
- private:
-  c10::intrusive_ptr<c10::TensorImpl> state_;
-};
-
-GeneratorState::GeneratorState(at::Generator generator, std::unique_ptr<Value> value)
-    : generator_(std::move(generator)), value_(std::move(value)) {}
-GeneratorState::GeneratorState(GeneratorState&&) noexcept = default;
-GeneratorState& GeneratorState::operator=(GeneratorState&&) noexcept = default;
-GeneratorState::~GeneratorState() = default;
+GeneratorState::Value GeneratorState::value_of(c10::GeneratorImpl& generator) {
+  if (auto* const cpu = dynamic_cast<at::CPUGeneratorImpl*>(&generator)) return read_twister(*cpu);
+  if (generator.device().is_cuda()) return Philox(generator.current_seed(), generator.get_offset());
+  return generator.get_state();
+}
 
 GeneratorState GeneratorState::read(const at::Generator& generator) {
   TORCH_CHECK_VALUE(generator.defined(),
                     "[GeneratorState] generator: expected a generator, got an undefined one.");
   c10::GeneratorImpl& impl = *generator.unsafeGetGeneratorImpl();
   const std::lock_guard<std::mutex> lock(impl.mutex_);
-  if (auto* cpu = dynamic_cast<at::CPUGeneratorImpl*>(&impl))
-    return {generator, std::make_unique<CpuValue>(*cpu)};
-  if (generator.device().is_cuda()) return {generator, std::make_unique<PhiloxValue>(impl)};
-  return {generator, std::make_unique<OpaqueValue>(impl)};
+  return {generator, value_of(impl)};
 }
 
 bool GeneratorState::is_current() const {
   c10::GeneratorImpl& impl = *generator_.unsafeGetGeneratorImpl();
   const std::lock_guard<std::mutex> lock(impl.mutex_);
-  return value_->is_current(impl);
+  const Value now = value_of(impl);
+  if (const auto* const opaque = std::get_if<Opaque>(&value_))
+    return bytes_of(**opaque) == bytes_of(*std::get<Opaque>(now));
+  return now == value_;
 }
 
 void GeneratorState::restore() const {
   c10::GeneratorImpl& impl = *generator_.unsafeGetGeneratorImpl();
   const std::lock_guard<std::mutex> lock(impl.mutex_);
-  value_->restore(impl);
+  if (const auto* const philox = std::get_if<Philox>(&value_)) {
+    impl.set_current_seed(philox->first);
+    impl.set_offset(philox->second);
+    return;
+  }
+  if (const auto* const opaque = std::get_if<Opaque>(&value_)) return impl.set_state(**opaque);
+  const auto& twister = std::get<Twister>(value_);
+  auto& cpu = static_cast<at::CPUGeneratorImpl&>(impl);
+  at::mt19937_data_pod data{};
+  data.seed_ = twister.seed;
+  data.left_ = twister.left;
+  data.seeded_ = twister.seeded;
+  data.next_ = twister.next;
+  data.state_ = *twister.words;
+  at::mt19937 engine;
+  engine.set_data(data);
+  cpu.set_engine(engine);
+  cpu.set_next_float_normal_sample(twister.next_float);
+  cpu.set_next_double_normal_sample(twister.next_double);
 }
 
 GeneratorMark::GeneratorMark(const at::Generator& generator) : generator_(generator) {
@@ -208,25 +184,6 @@ GeneratorMark::Words GeneratorMark::words_of(c10::GeneratorImpl& generator) {
   return words;
 }
 
-namespace {
-
-/// Calls f(generator) for the default generators of the CPU and of each CUDA device in use, then
-/// for `named`.
-template <class F>
-void for_each_generator(const std::vector<at::Generator>& named, F&& f) {
-  f(at::detail::getDefaultCPUGenerator());
-  const auto& cuda = at::detail::getCUDAHooks();
-  if (cuda.hasCUDA()) {
-    for (const auto i : c10::irange(cuda.deviceCount())) {
-      const auto index = static_cast<c10::DeviceIndex>(i);
-      if (cuda.hasPrimaryContext(index)) f(cuda.getDefaultGenerator(index));
-    }
-  }
-  for (const at::Generator& generator : named) f(generator);
-}
-
-}  // namespace
-
 std::vector<GeneratorState> read_generators(const std::vector<at::Generator>& named) {
   std::vector<GeneratorState> states;
   states.reserve(1 + named.size());
@@ -247,13 +204,18 @@ void drop_current(std::vector<GeneratorState>& states) {
   std::erase_if(states, [](const GeneratorState& state) { return state.is_current(); });
 }
 
-ReplayGenerators::ReplayGenerators(const std::vector<GeneratorState>& states) {
-  for (const GeneratorState& state : states) kept_.add(state.generator());
+KeptGenerators::KeptGenerators(const std::vector<GeneratorState>& states) {
+  for (const GeneratorState& state : states) add(state.generator());
   for (const GeneratorState& state : states) state.restore();
 }
 
 KeptGenerators::~KeptGenerators() {
   for (const GeneratorState& state : present_) state.restore();
+}
+
+uint64_t draw_position(const OpCall& call) {
+  const at::Generator generator = generator_of(call);
+  return generator.defined() ? position_of(generator) : 0;
 }
 
 }  // namespace remat

@@ -17,6 +17,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <utility>
 
 #include <remat/tape/blocking_wait.h>
 
@@ -33,12 +34,10 @@ bool flushes_denormals() {
 #endif
 }
 
-struct Flag {
-  bool (at::Context::*get)() const;
-  void (at::Context::*set)(bool);
-};
+using Getter = bool (at::Context::*)() const;
+using Setter = void (at::Context::*)(bool);
 
-constexpr Flag kFlags[] = {
+constexpr std::pair<Getter, Setter> kFlags[] = {
     {&at::Context::deterministicFillUninitializedMemory,
      &at::Context::setDeterministicFillUninitializedMemory},
     {&at::Context::deterministicCuDNN, &at::Context::setDeterministicCuDNN},
@@ -60,7 +59,7 @@ uint32_t read_flags() {
   const at::Context& context = at::globalContext();
   uint32_t flags = 0;
   for (const auto i : c10::irange(std::size(kFlags))) {
-    if ((context.*kFlags[i].get)()) flags |= 1U << i;
+    if ((context.*kFlags[i].first)()) flags |= 1U << i;
   }
   if (context.deterministicAlgorithms()) flags |= kDeterministicBit;
   if (context.deterministicAlgorithmsWarnOnly()) flags |= kWarnOnlyBit;
@@ -72,7 +71,7 @@ void write_flags(uint32_t flags) {
   if (differ == 0) return;
   at::Context& context = at::globalContext();
   for (const auto i : c10::irange(std::size(kFlags))) {
-    if (differ & (1U << i)) (context.*kFlags[i].set)(flags & (1U << i));
+    if (differ & (1U << i)) (context.*kFlags[i].second)(flags & (1U << i));
   }
   if (differ & (kDeterministicBit | kWarnOnlyBit)) {
     context.setDeterministicAlgorithms(flags & kDeterministicBit, flags & kWarnOnlyBit);
@@ -94,6 +93,77 @@ uint32_t read_precision() {
   add(context.blasPreferredBackend());
   add(context.linalgPreferredBackend());
   return word;
+}
+
+// The settings of the process that the running replays use; guarded by process_mutex().
+size_t users = 0;  // Replays running in all threads.
+ProcessSettings settings_now;
+ProcessSettings settings_before;
+thread_local size_t held = 0;  // Replays running on this thread.
+
+// Leaked: replays may run in threads that outlive static destruction.
+std::mutex& process_mutex() {
+  static std::mutex& instance = *new std::mutex;
+  return instance;
+}
+std::condition_variable& process_changed() {
+  static std::condition_variable& instance = *new std::condition_variable;
+  return instance;
+}
+
+ProcessSettings read_process() {
+  return {c10::get_default_dtype(), read_flags()};
+}
+
+/// Reads the present settings first: a replay's function that was stopped early may have changed
+/// them.
+void write_process(const ProcessSettings& wanted) {
+  settings_now = read_process();
+  if (settings_now == wanted) return;
+  if (settings_now.default_dtype != wanted.default_dtype)
+    c10::set_default_dtype(wanted.default_dtype);
+  write_flags(wanted.flags);
+  settings_now = wanted;
+}
+
+bool may_begin(const ProcessSettings& wanted) {
+  return users == 0 || settings_now == wanted;
+}
+
+ProcessSettings begin_locked(const ProcessSettings& wanted) {
+  settings_now = read_process();
+  if (users == 0) settings_before = settings_now;
+  const ProcessSettings outer = settings_now;
+  ++users;
+  ++held;
+  write_process(wanted);
+  return outer;
+}
+
+/// Returns the settings to pass to end_process().
+ProcessSettings begin_process(const ProcessSettings& wanted) {
+  {
+    const std::lock_guard<std::mutex> lock(process_mutex());
+    if (held > 0 || may_begin(wanted)) return begin_locked(wanted);
+  }
+  ProcessSettings outer;
+  blocking_wait([&] {
+    std::unique_lock<std::mutex> lock(process_mutex());
+    process_changed().wait(lock, [&] { return may_begin(wanted); });
+    outer = begin_locked(wanted);
+  });
+  return outer;
+}
+
+void end_process(const ProcessSettings& outer) {
+  {
+    const std::lock_guard<std::mutex> lock(process_mutex());
+    --users;
+    // The outermost replay of a thread leaves the settings to other threads' replays, if there are
+    // any.
+    if (--held > 0 || users == 0) write_process(held > 0 ? outer : settings_before);
+  }
+  process_changed().notify_all();
 }
 
 }  // namespace
@@ -121,81 +191,10 @@ uint64_t ComputeSettings::read(Kind kind) {
   return ((threads << 20U ^ precision) << 20U ^ read_flags()) << 2U ^ always;
 }
 
-// The settings of the process that the running replays use.
-class ThreadState::ProcessUse {
- public:
-  static Process read() { return {c10::get_default_dtype(), read_flags()}; }
-
-  // Returns the settings to pass to end().
-  static Process begin(const Process& wanted) {
-    {
-      const std::lock_guard<std::mutex> lock(mutex());
-      if (held > 0 || may_begin(wanted)) return begin_locked(wanted);
-    }
-    Process outer;
-    blocking_wait([&] {
-      std::unique_lock<std::mutex> lock(mutex());
-      changed().wait(lock, [&] { return may_begin(wanted); });
-      outer = begin_locked(wanted);
-    });
-    return outer;
-  }
-
-  static void end(const Process& outer) {
-    {
-      const std::lock_guard<std::mutex> lock(mutex());
-      --users;
-      // The outermost replay of a thread leaves the settings to other threads' replays, if there
-      // are any.
-      if (--held > 0 || users == 0) write(held > 0 ? outer : before);
-    }
-    changed().notify_all();
-  }
-
- private:
-  static bool may_begin(const Process& wanted) { return users == 0 || current == wanted; }
-
-  static Process begin_locked(const Process& wanted) {
-    current = read();
-    if (users == 0) before = current;
-    const Process outer = current;
-    ++users;
-    ++held;
-    write(wanted);
-    return outer;
-  }
-
-  /// Reads the present settings first: a replay's function that was stopped early may have changed
-  /// them.
-  static void write(const Process& wanted) {
-    current = read();
-    if (current == wanted) return;
-    if (current.default_dtype != wanted.default_dtype) c10::set_default_dtype(wanted.default_dtype);
-    write_flags(wanted.flags);
-    current = wanted;
-  }
-
-  // Leaked: replays may run in threads that outlive static destruction.
-  static std::mutex& mutex() {
-    static std::mutex& instance = *new std::mutex;
-    return instance;
-  }
-  static std::condition_variable& changed() {
-    static std::condition_variable& instance = *new std::condition_variable;
-    return instance;
-  }
-
-  static inline size_t users =
-      0;  // Replays running in all threads; guarded by mutex(), as are the next two.
-  static inline Process current;
-  static inline Process before;
-  static inline thread_local size_t held = 0;  // Replays running on this thread.
-};
-
 ThreadState ThreadState::read() {
   ThreadState state = read_thread();
   state.precision_ = read_precision();
-  state.process_ = ProcessUse::read();
+  state.process_ = read_process();
   return state;
 }
 
@@ -244,7 +243,7 @@ void ThreadState::restore_thread() const {
 }
 
 ReplayThreadState::ReplayThreadState(const ThreadState& state, bool casts_weights)
-    : outer_(ThreadState::ProcessUse::begin(state.process_)), present_(ThreadState::read_thread()) {
+    : outer_(begin_process(state.process_)), present_(ThreadState::read_thread()) {
   state.restore_thread();
   // Only if needed: a compiled function's guards would see a changed flag and it would recompile.
   if (casts_weights) at::autocast::set_autocast_cache_enabled(false);
@@ -252,7 +251,7 @@ ReplayThreadState::ReplayThreadState(const ThreadState& state, bool casts_weight
 
 ReplayThreadState::~ReplayThreadState() {
   present_.restore_thread();
-  ThreadState::ProcessUse::end(outer_);
+  end_process(outer_);
 }
 
 }  // namespace remat

@@ -1,66 +1,40 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The process-wide holder of the turn.
+// Turns of threads, and the only place where remat's threads block.
 #include "turn.h"
 
-#include <condition_variable>
+#include <atomic>
 #include <mutex>
-#include <thread>
 
 #include <remat/tape/blocking_wait.h>
 
 namespace remat {
 namespace {
 
-class Holder {
- public:
-  void take() {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (try_take()) return;
-    }
-    blocking_wait([&] {
-      std::unique_lock<std::mutex> lock(mutex_);
-      freed_.wait(lock, [&] { return try_take(); });
-    });
-  }
+void just_wait(c10::function_ref<void()> wait) {
+  wait();
+}
 
-  void give_back() {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (--turns_ > 0) return;
-    }
-    freed_.notify_one();
-  }
-
- private:
-  bool try_take() {
-    if (turns_ > 0 && thread_ != std::this_thread::get_id()) return false;
-    thread_ = std::this_thread::get_id();
-    ++turns_;
-    return true;
-  }
-
-  std::mutex mutex_;
-  std::condition_variable freed_;
-  std::thread::id thread_;
-  int turns_ = 0;
-};
+std::atomic<BlockingWait> wait_runner{&just_wait};
 
 // Leaked: replays may run in threads that outlive static destruction.
-Holder& holder() {
-  static Holder& instance = *new Holder;
+std::recursive_mutex& turn_mutex() {
+  static std::recursive_mutex& instance = *new std::recursive_mutex;
   return instance;
 }
 
 }  // namespace
 
-Turn::Turn() {
-  holder().take();
+void set_blocking_wait(BlockingWait runner) {
+  wait_runner = runner ? runner : &just_wait;
 }
 
-Turn::~Turn() {
-  holder().give_back();
+void blocking_wait(c10::function_ref<void()> wait) {
+  wait_runner.load()(wait);
+}
+
+Turn::Turn() : lock_(turn_mutex(), std::try_to_lock) {
+  if (!lock_) blocking_wait([&] { lock_.lock(); });
 }
 
 }  // namespace remat

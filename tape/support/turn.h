@@ -3,6 +3,8 @@
 // A process-wide turn for threads whose replays use shared state.
 #pragma once
 
+#include <mutex>
+
 #include <remat/tape/export.h>
 
 namespace remat {
@@ -15,7 +17,9 @@ class REMAT_API Turn {
   Turn();
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
-  ~Turn();
+
+ private:
+  std::unique_lock<std::recursive_mutex> lock_;
 };
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The language binding that takes tensors apart.
+// Taking tensors apart that consist of other tensors.
 #include <remat/tape/flattened_tensor.h>
 
 #include <atomic>
@@ -8,24 +8,39 @@
 namespace remat {
 namespace {
 
-std::atomic<const TensorClasses*> known_classes{nullptr};
+std::atomic<Flatten> flatten_tensor{nullptr};
+std::atomic<HashOfClass> hash_of_class{nullptr};
 
 }  // namespace
 
-Unflatten::~Unflatten() = default;
-
-void set_tensor_classes(const TensorClasses* classes) {
-  known_classes = classes;
+void set_tensor_classes(Flatten flatten, HashOfClass hash) {
+  flatten_tensor = flatten;
+  hash_of_class = hash;
 }
 
 std::optional<FlattenedTensor> flattened(const at::Tensor& tensor) {
-  const TensorClasses* const classes = known_classes;
-  return classes ? classes->flatten(tensor) : std::nullopt;
+  const Flatten flatten = flatten_tensor;
+  return flatten ? flatten(tensor) : std::nullopt;
 }
 
 uint64_t tensor_class(const at::Tensor& tensor) {
-  const TensorClasses* const classes = known_classes;
-  return classes ? classes->hash(tensor) : 0;
+  const HashOfClass hash = hash_of_class;
+  return hash ? hash(tensor) : 0;
+}
+
+std::vector<at::Tensor> sparse_parts(const at::Tensor& tensor) {
+  switch (tensor.layout()) {
+    case c10::kSparse:
+      return {tensor._indices(), tensor._values()};
+    case c10::kSparseCsr:
+    case c10::kSparseBsr:
+      return {tensor.crow_indices(), tensor.col_indices(), tensor.values()};
+    case c10::kSparseCsc:
+    case c10::kSparseBsc:
+      return {tensor.ccol_indices(), tensor.row_indices(), tensor.values()};
+    default:
+      return {};
+  }
 }
 
 }  // namespace remat

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Facts about an op from its schema.
+// Facts about an op from its schema, and tables of ops whose schemas lack alias marks.
 #include <remat/tape/op_call.h>
 
 #include <ATen/core/enum_tag.h>
 #include <c10/util/irange.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <initializer_list>
 #include <string>
 #include <string_view>
 
-#include "unmarked_writes.h"
+#include "write_kind.h"
 
 namespace remat {
 namespace {
@@ -49,6 +50,47 @@ bool names_matrices(std::string_view op) {
     return op.find(part) != std::string_view::npos;
   });
 }
+
+// Statistics of normalisation, written in training. Found by running LibTorch's op database on the
+// CPU and comparing versions and bytes of unmarked arguments; for other devices, by reading the
+// sources.
+constexpr std::array<std::pair<std::string_view, UnmarkedWrites>, 6> kOfTensorLibrary{{
+    {"aten::native_batch_norm", {.in_training = 0b11000}},
+    {"aten::cudnn_batch_norm", {.in_training = 0b11000}},
+    {"aten::miopen_batch_norm", {.in_training = 0b11000}},
+    {"aten::batch_norm_update_stats", {.in_training = 0b110}},
+    {"aten::batch_norm_gather_stats", {.in_training = 0b11000}},
+    {"aten::batch_norm_gather_stats_with_counts", {.in_training = 0b11000}},
+}};
+
+// Ops of c10d that write their first argument: a Tensor, a list of them, or a list of such lists.
+// They may go on writing it after they have returned: see Note [Writes that go on].
+constexpr std::array<std::string_view, 17> kCollectives{
+    "allreduce_",
+    "allreduce_coalesced_",
+    "broadcast_",
+    "reduce_",
+    "allgather_",
+    "_allgather_base_",
+    "allgather_coalesced_",
+    "allgather_into_tensor_coalesced_",
+    "reduce_scatter_",
+    "_reduce_scatter_base_",
+    "reduce_scatter_tensor_coalesced_",
+    "gather_",
+    "scatter_",
+    "alltoall_",
+    "alltoall_base_",
+    "recv_",
+    "recv_any_source_",
+};
+
+constexpr std::array<std::string_view, 4> kCommunication{
+    "c10d::",
+    "_c10d_functional::",
+    "_c10d_functional_autograd::",
+    "_dtensor::shard_dim_alltoall",
+};
 
 }  // namespace
 
@@ -99,6 +141,39 @@ void OpCall::collect() const {
       tensors_.push_back({i, &tensor, memory_of(tensor)});
     });
   }
+}
+
+UnmarkedWrites unmarked_writes(std::string_view op) {
+  constexpr std::string_view kC10d = "c10d::";
+  if (op.starts_with(kC10d)) {
+    const bool writes = std::find(kCollectives.begin(), kCollectives.end(),
+                                  op.substr(kC10d.size())) != kCollectives.end();
+    return {.always = writes ? uint64_t{1} : 0};
+  }
+  const auto* const entry = std::find_if(kOfTensorLibrary.begin(), kOfTensorLibrary.end(),
+                                         [&](const auto& known) { return known.first == op; });
+  return entry == kOfTensorLibrary.end() ? UnmarkedWrites{} : entry->second;
+}
+
+bool wraps_collective(std::string_view op) {
+  return op == "_c10d_functional::_wrap_tensor_autograd";
+}
+
+bool is_communication(std::string_view op) {
+  if (wraps_collective(op)) return false;
+  return std::any_of(kCommunication.begin(), kCommunication.end(),
+                     [&](std::string_view prefix) { return op.starts_with(prefix); });
+}
+
+WriteKind write_kind(const OpCall& call, size_t i) {
+  if (i != 0) return WriteKind::kReads;
+  const OpFacts facts = call.info().facts();
+  if (facts.has(OpFact::kOverwrites)) return WriteKind::kWhole;
+  if (facts.has(OpFact::kOverwritesPart)) return WriteKind::kPart;
+  constexpr size_t kAccumulate = 3;
+  const bool writes_part = facts.has(OpFact::kAccumulates) && call.argument(kAccumulate).isBool() &&
+                           !call.argument(kAccumulate).toBool();
+  return writes_part ? WriteKind::kPart : WriteKind::kReads;
 }
 
 }  // namespace remat

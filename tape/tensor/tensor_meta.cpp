@@ -9,12 +9,12 @@
 #include <cstring>
 
 #include <remat/placeholder/placeholder_impl.h>
+#include <remat/tape/flattened_tensor.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/unversioned_writes.h>
 
 #include "hash_mix.h"
-#include "sparse_parts.h"
 #include "unseen.h"
 
 namespace remat {
@@ -89,37 +89,8 @@ std::optional<uint64_t> sample_storage(const at::Tensor& tensor, bool many) {
 
 }  // namespace
 
-const char* dtype_name(c10::ScalarType dtype) {
-  switch (dtype) {
-    case c10::ScalarType::Byte:
-      return "uint8";
-    case c10::ScalarType::Char:
-      return "int8";
-    case c10::ScalarType::Short:
-      return "int16";
-    case c10::ScalarType::Int:
-      return "int32";
-    case c10::ScalarType::Long:
-      return "int64";
-    case c10::ScalarType::Half:
-      return "float16";
-    case c10::ScalarType::Float:
-      return "float32";
-    case c10::ScalarType::Double:
-      return "float64";
-    case c10::ScalarType::ComplexHalf:
-      return "complex32";
-    case c10::ScalarType::ComplexFloat:
-      return "complex64";
-    case c10::ScalarType::ComplexDouble:
-      return "complex128";
-    case c10::ScalarType::Bool:
-      return "bool";
-    case c10::ScalarType::BFloat16:
-      return "bfloat16";
-    default:
-      return c10::toString(dtype);
-  }
+std::string dtype_name(c10::ScalarType dtype) {
+  return c10::getDtypeNames(dtype).first;
 }
 
 const void* version_counter_of(const at::Tensor& tensor) {

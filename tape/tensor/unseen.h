@@ -5,6 +5,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/VariableHooksInterface.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <c10/macros/Macros.h>
@@ -13,38 +14,35 @@
 #include <utility>
 
 #include <remat/tape/interception_bits.h>
-#include <remat/tape/libtorch_hooks.h>
 
 namespace remat {
 
-/// While alive, this thread has no Python dispatch modes.
-class DispatchModesOff {
- public:
-  DispatchModesOff() {
-    if (C10_LIKELY(Tls::stack_len() == 0)) return;
-    hidden_.emplace(Tls::get_state());
-    Tls::set_state({});
-  }
-  DispatchModesOff(const DispatchModesOff&) = delete;
-  DispatchModesOff& operator=(const DispatchModesOff&) = delete;
-  ~DispatchModesOff() {
-    if (hidden_) Tls::set_state(std::move(*hidden_));
-  }
+/// LibTorch's own VariableHooks, which notify no scope: see Note [Data hooks]. Usable from any
+/// thread.
+const at::impl::VariableHooksInterface& libtorch_variable_hooks();
 
- private:
-  using Tls = c10::impl::TorchDispatchModeTLS;
-  std::optional<Tls> hidden_;
-};
-
-/// Runs ops without interception and without dispatch modes.
+/// While alive, this thread runs ops without interception and without Python dispatch modes.
 ///
 /// Note [Unseen copies]: ops that alias a tensor's memory (tensor_data(), detach(), views) also
 /// reach dispatch modes, as `aten::detach`, and a mode's handler may call anything. A plain program
 /// has no such op, and a replay has other ones than its forward.
 class Unseen {
+ public:
+  Unseen() {
+    if (C10_LIKELY(Tls::stack_len() == 0)) return;
+    modes_.emplace(Tls::get_state());
+    Tls::set_state({});
+  }
+  Unseen(const Unseen&) = delete;
+  Unseen& operator=(const Unseen&) = delete;
+  ~Unseen() {
+    if (modes_) Tls::set_state(std::move(*modes_));
+  }
+
  private:
+  using Tls = c10::impl::TorchDispatchModeTLS;
   InterceptionOff off_;
-  DispatchModesOff modes_;
+  std::optional<Tls> modes_;  // The hidden ones.
 };
 
 /// Like Unseen, for ops on memory: no graph is recorded.

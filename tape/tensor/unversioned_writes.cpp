@@ -8,7 +8,7 @@
 
 #include <remat/tape/tensor_meta.h>
 
-#include "version_table.h"
+#include "owner_table.h"
 
 namespace remat {
 namespace {
@@ -17,14 +17,11 @@ std::atomic<uint64_t> last_number{0};       // Number of the last write, with or
 std::atomic<uint64_t> last_unversioned{0};  // Number of the last write in the log.
 thread_local const UnversionedWrites* running = nullptr;
 
-/// The last unversioned write to some memory.
-struct LastWrite {
-  uint64_t number = 0;
-  const OpInfo* info = nullptr;
-};
+/// The number of the last unversioned write to some memory, and its op.
+using LastWrite = std::pair<uint64_t, const OpInfo*>;
 
-VersionTable<LastWrite>& last_writes() {
-  static auto& table = *new VersionTable<LastWrite>(/*few=*/1024);
+OwnerTable<c10::VariableVersion, LastWrite>& last_writes() {
+  static auto& table = *new OwnerTable<c10::VariableVersion, LastWrite>(/*few=*/1024);
   return table;
 }
 
@@ -54,8 +51,10 @@ UnversionedWrites::~UnversionedWrites() {
 void UnversionedWrites::finish() const {
   for (const Written& written : written_) {
     if (written.counter.current_version() != written.version) continue;
-    last_writes().change(written.counter,
-                         [&](LastWrite& write) { write = {.number = number_, .info = info_}; });
+    last_writes().change(version_counter_of(written.counter), written.counter,
+                         [&](LastWrite& write) {
+                           write = {number_, info_};
+                         });
     last_unversioned = number_;
   }
 }
@@ -78,7 +77,7 @@ const OpInfo* UnversionedWrites::find_after(uint64_t last, const void* versions)
   if (C10_LIKELY(last >= last_unversioned.load(std::memory_order_acquire))) return nullptr;
   const OpInfo* info = nullptr;
   last_writes().read(versions, [&](const LastWrite& write) {
-    if (write.number > last) info = write.info;
+    if (write.first > last) info = write.second;
   });
   return info;
 }

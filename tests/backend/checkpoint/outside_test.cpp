@@ -458,14 +458,14 @@ TEST_CASE("A tensor lent by std::ref may be neither written nor assigned to",
 }
 
 /// Frees a weight and gathers it again outside any op, as a sharded module does.
-class Shard final : public remat::MemoryGatherer {
+class Shard {
  public:
   explicit Shard(const Tensor& weight)
       : weight_(weight.detach()), bytes_(weight.detach().clone()) {}
 
   void free() { resize(0); }
 
-  void gather() override {
+  void gather() {
     ++gathered;
     resize(bytes_.nbytes());
     std::memcpy(weight_.mutable_data_ptr(), bytes_.const_data_ptr(), bytes_.nbytes());
@@ -488,7 +488,7 @@ TEST_CASE("A weight that is gathered may be freed in a region, and is gathered f
   const auto step = [](bool noted, const auto& wrap) {
     return attempt(true, [&](const Tensor& x, Tensor& w) {
       const auto shard = std::make_shared<Shard>(w);
-      if (noted) remat::note_gathered(w, at::zeros({1}), shard);
+      if (noted) remat::note_gathered(w, at::zeros({1}), [shard] { shard->gather(); });
       const Tensor y = wrap([&w, shard, noted](const Tensor& a) {
         Tensor result = a.mm(w.t()).sin().exp();
         if (!remat::is_recomputing()) shard->free();  // as FSDP's hooks do

@@ -20,7 +20,7 @@ namespace {
 
 using remat::CurrentStreams;
 using remat::default_device;
-using remat::ReplayStreams;
+using remat::KeptStreams;
 
 bool uses_cuda() {
   if (!c10::impl::hasDeviceGuardImpl(c10::kCUDA)) return false;
@@ -49,7 +49,7 @@ TEST_CASE("A process that uses no accelerator has the default streams and starts
   CHECK_FALSE(streams.began_without_accelerator());
   CHECK_FALSE(streams.changed());
   {
-    const ReplayStreams replay(streams);
+    const KeptStreams replay(streams);
     remat::UsedStreams used(streams);
     used.note();
     CHECK_FALSE(streams.changed());
@@ -74,7 +74,7 @@ TEST_CASE("A replay has the streams of its forward, and its thread's return", "[
   const c10::Stream other = new_stream();
   const c10::StreamGuard guard(other);
   {
-    const ReplayStreams replay(*forward);
+    const KeptStreams replay(*forward);
     CHECK(current_stream() == side);
     CHECK_FALSE(forward->changed());
     cuda().exchangeStream(new_stream());  // the replay's function sets another stream for good
@@ -95,7 +95,7 @@ TEST_CASE("A replay has the device of its forward, and its thread's returns", "[
   CHECK(cuda().getDevice().index() == 0);
   CHECK(forward->changed());
   {
-    const ReplayStreams replay(*forward);
+    const KeptStreams replay(*forward);
     CHECK(cuda().getDevice().index() == 1);
     CHECK(current_stream(1) == side);
     CHECK(current_stream(0) == cuda().getDefaultStream({c10::kCUDA, 0}));

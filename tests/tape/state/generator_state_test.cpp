@@ -116,10 +116,10 @@ TEST_CASE("While generators replay they draw as at entry; then they go on where 
   const at::Tensor first = at::rand({4}, generator);
   const GeneratorState present = GeneratorState::read(generator);
   {
-    const remat::ReplayGenerators replay(entry);
+    const remat::KeptGenerators replay(entry);
     CHECK(same_bits(at::rand({4}, generator), first));
     {
-      const remat::ReplayGenerators nested(entry);  // on the same thread, which has the turn
+      const remat::KeptGenerators nested(entry);  // on the same thread, which has the turn
       CHECK(same_bits(at::rand({4}, generator), first));
     }
     CHECK(present.is_current());  // Nested: back to where this replay was, after the first numbers.
@@ -137,7 +137,7 @@ TEST_CASE("Threads that replay with one generator take turns", "[tape][generator
   const auto replay = [&] {
     for (int i = 0; i < 200; ++i) {
       const remat::Turn turn;
-      const remat::ReplayGenerators generators(entry);
+      const remat::KeptGenerators generators(entry);
       if (++inside != 1) ++wrong;
       if (!same_bits(at::rand({4}, generator), first)) ++wrong;
       --inside;

@@ -64,6 +64,11 @@ class REMAT_API PlaceholderImpl final : public c10::TensorImpl {
 /// negative bits of `like`.
 REMAT_API at::Tensor make_placeholder_on(c10::Storage storage, const at::Tensor& like);
 
+/// The device of dry tensors, remat_meta:0.
+inline c10::Device dry_device() {
+  return {c10::DeviceType::PrivateUse1, 0};
+}
+
 /// Returns a new storage for a dry tensor that `op` made.
 REMAT_API c10::Storage make_dry_storage(size_t size_bytes, std::string_view op);
 

@@ -11,8 +11,8 @@
 
 #include <remat/tape/call_settings.h>
 #include <remat/tape/export.h>
-#include <remat/tape/nested_tapes.h>
 #include <remat/tape/region.h>
+#include <remat/tape/region_run.h>
 #include <remat/tape/scope.h>
 #include <remat/tape/tape_trust.h>
 
@@ -23,7 +23,7 @@ class TapeReplayer;
 struct Cuts;
 
 /// Drops tensors that autograd saves, leaves slots instead, and logs what the region's ops use.
-class REMAT_API ForwardScope final : public Scope, NestedTapes {
+class REMAT_API ForwardScope final : public Scope, RegionRun {
  public:
   /// `inputs` are the region's tensor arguments. Ops are observed if the region wants it.
   /// `settings` is for its named calls.
@@ -44,17 +44,18 @@ class REMAT_API ForwardScope final : public Scope, NestedTapes {
   void finish();
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override;
-  const Region* forward_region() const override;
+  const Region& region() const override;
+  uint64_t replay_id() const override { return 0; }
   TraceScope trace_scope() const override;
-  NamedCalls* named_calls() override;
+  NamedCalls& named_calls() override;
   std::any capture_context() override { return {}; }  // An outer region's slots take kept tensors.
 
  private:
   class SlotHook;
   struct State;
 
-  bool are_allowed() const override;
-  bool decide(bool wanted) override;
+  bool allows_tapes() const override;
+  bool decide_tape(bool wanted) override;
 
   std::unique_ptr<State> state_;
 };

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include <remat/tape/byte_ranges.h>
+#include <remat/tape/current_node.h>
 #include <remat/tape/export.h>
 #include <remat/tape/first_position.h>
-#include <remat/tape/graph_place.h>
 #include <remat/tape/held_storage.h>
 #include <remat/tape/inner_versions.h>
 #include <remat/tape/op_log.h>

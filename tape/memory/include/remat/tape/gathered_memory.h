@@ -6,7 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <memory>
+#include <functional>
 
 #include <remat/tape/export.h>
 
@@ -17,22 +17,17 @@ namespace remat {
 /// its version. So a region ignores that such memory changes its size, and a replay that needs it
 /// has it gathered if nobody else has done so.
 ///
-/// Refills such memory.
-class REMAT_API MemoryGatherer {
- public:
-  virtual ~MemoryGatherer() = default;
-
-  /// Called in backward; gathers as the memory's owner does before a backward. Throws if it cannot.
-  virtual void gather() = 0;
-};
+/// Refills such memory. Called in backward; gathers as the memory's owner does before a backward.
+/// Throws if it cannot. Null if none was noted.
+using MemoryGatherer = std::function<void()>;
 
 /// From now on `gatherer` gathers the memory of `tensor`, from `shard` and the other ranks' shards.
 /// Usable from any thread.
 REMAT_API void note_gathered(const at::Tensor& tensor, const at::Tensor& shard,
-                             std::shared_ptr<MemoryGatherer> gatherer);
+                             MemoryGatherer gatherer);
 
-/// Returns the gatherer of `storage`; null if none was noted.
-REMAT_API std::shared_ptr<MemoryGatherer> gatherer_of(const c10::StorageImpl& storage);
+/// Returns the gatherer of `storage`.
+REMAT_API MemoryGatherer gatherer_of(const c10::StorageImpl& storage);
 
 /// Returns the version of the shard that `storage` is gathered from: an optimizer writes the shard.
 /// 0 if none was noted.

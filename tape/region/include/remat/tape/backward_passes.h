@@ -1,22 +1,50 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The replays of a region, one for each backward pass that unpacks its slots.
+// The slots of a region, for tensors that autograd saved, and its replays, one for each backward
+// pass that unpacks them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include <remat/tape/export.h>
-#include <remat/tape/slot.h>
+#include <remat/tape/inner_versions.h>
+#include <remat/tape/op_log.h>
+#include <remat/tape/tensor_meta.h>
 
 namespace remat {
 
 class Region;
+
+/// One tensor that autograd saved in a region's forward and that was dropped.
+struct Slot {
+  Slot(size_t position, const at::Tensor& tensor);
+
+  size_t index;
+  size_t log_position = 0;     ///< Position in the region's OpLog when it was saved.
+  const OpInfo* op = nullptr;  ///< The op that saved it; null for a custom function.
+  TensorMeta meta;
+  SavedVersion version;
+  std::unique_ptr<const InnerVersions> inner;  ///< Set for a tensor subclass.
+  const void* memory;            ///< Its memory: an address, which may have been reused.
+  std::atomic<bool> live{true};  ///< False once its autograd node has been freed.
+  /// If no op has saved the tensor: a hash of its layout, and of its values if these are given
+  /// (Origin::given()). In a call that is left out, a hash of such values alone. 0 means not
+  /// compared.
+  uint16_t layout = 0;
+  Origin origin = Origin::inside();  ///< As logged, if no op has saved it.
+};
+
+/// The values that one replay gives a region's slots, by index; undefined where it gives none.
+using ReplayedSlots = std::vector<at::Tensor>;
 
 /// Note [Passes]: replayed values belong to one backward pass, so they are keyed by its graph task.
 /// If the graph is not retained, each value is freed with the node that held it. If it is retained,
@@ -61,7 +89,7 @@ class REMAT_API BackwardPasses {
   Region& region_;
   std::mutex mutex_;
   std::vector<std::shared_ptr<Pass>> passes_;  // Guarded by mutex_.
-  std::unique_ptr<ReplayedSlots> last_;        // Values of the last replay; guarded by mutex_.
+  std::optional<ReplayedSlots> last_;          // Values of the last replay; guarded by mutex_.
   // Number of entries in passes_ and last_: lets release() skip the lock in the forward and in
   // dropped graphs.
   std::atomic<size_t> count_{0};

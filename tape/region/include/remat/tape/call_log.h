@@ -39,12 +39,12 @@ struct KeepReason {
     kNeeded,    ///< recompute_needs_tensor(), or a use that a placeholder cannot serve.
   };
   Kind kind = Kind::kNone;
-  std::string reader;  ///< Name of the op that reads it; empty for kNeeded.
+  std::string reader{};  ///< Name of the op that reads it; empty for kNeeded.
+  size_t slot = 0;       ///< As CallProduct::reader_slot().
 };
 
 /// A product: a storage as a SAVE call left it, made or written by the call. A replay replaces it
-/// by a placeholder, unless something that the replay runs reads it. A large class: what the
-/// product is, who reads it, and how its value is kept.
+/// by a placeholder, unless something that the replay runs reads it.
 ///
 /// Note [Products]: several calls may write a storage; each leaves a product of its own. If the
 /// call made the storage, its value is kept in that very storage until code that a replay runs
@@ -60,7 +60,7 @@ class REMAT_API CallProduct {
   size_t call() const { return call_; }
   bool is_written() const { return is_written_; }
   size_t size_bytes() const { return size_bytes_; }
-  c10::Device device() const { return device_; }
+  c10::Device device() const { return meta_.device(); }
   const TensorMeta& meta() const { return meta_; }
 
   /// Slot `slot` is about to hold the product. If a later op reads the product, a replay that fills
@@ -72,14 +72,14 @@ class REMAT_API CallProduct {
   void keep(const at::Tensor& tensor, KeepReason reason, size_t reader_slot);
   /// Code that a replay runs is about to write `tensor`, which is kept.
   void keep_copy(const at::Tensor& tensor);
-  bool is_kept() const { return kept_ != nullptr; }
+  bool is_kept() const { return kept_.held != nullptr; }
   /// True if replays get a copy that they may write.
-  bool is_copied() const { return is_copied_; }
+  bool is_copied() const { return kept_.is_copied; }
   /// Shared owner of the value during one replay; null if nothing is kept.
   using Held = std::shared_ptr<const torch::autograd::SavedVariable>;
-  const Held& held() const { return kept_; }
+  const Held& held() const { return kept_.held; }
   /// Gives up the kept value; the caller destroys it.
-  Held release() noexcept { return std::exchange(kept_, nullptr); }
+  Held release() noexcept { return std::exchange(kept_.held, nullptr); }
 
   const KeepReason& reason() const { return reason_; }
   /// Sets whether user hooks have the value. If so, a replay unpacks it only while it runs the
@@ -89,7 +89,7 @@ class REMAT_API CallProduct {
 
   /// Number of slots at the first read, or an earlier slot that holds the product: a replay that
   /// stops before this slot does not need it.
-  size_t reader_slot() const { return reader_slot_; }
+  size_t reader_slot() const { return reason_.slot; }
 
   /// Replays need memory in place of the product, if not its value, because a later call's value
   /// goes there.
@@ -98,7 +98,7 @@ class REMAT_API CallProduct {
 
   /// The present version of `tensor`, which is on the storage, counts as the kept one.
   void expect_version(const at::Tensor& tensor) {
-    if (version_) version_.emplace(tensor);
+    if (kept_.version) kept_.version.emplace(tensor);
   }
 
   /// Returns a tensor on the kept storage, or on a copy of it. May replay outer regions. Throws
@@ -108,14 +108,14 @@ class REMAT_API CallProduct {
   at::Tensor unpack_to_read(const Held& held, c10::function_ref<std::string()> where) const;
 
   /// True for a parameter's memory, of which the call returned a view: it stays alive anyway.
-  bool is_of_parameter() const { return is_of_parameter_ && !is_copied_; }
+  bool is_of_parameter() const { return is_of_parameter_ && !kept_.is_copied; }
 
   /// True for a tensor that is not described by a storage (sparse, quantized); unpack() returns the
   /// tensor itself.
   bool is_opaque() const { return is_opaque_; }
 
   /// The storage that holds the kept value.
-  const HeldStorage& storage() const { return is_copied_ ? copy_ : storage_; }
+  const HeldStorage& storage() const { return kept_.is_copied ? kept_.copy : storage_; }
 
   /// The address of the storage that the call made or wrote; null once it is forgotten.
   const void* made_storage() const { return storage_.address(); }
@@ -126,24 +126,26 @@ class REMAT_API CallProduct {
  private:
   CallProduct(size_t call, const at::Tensor& tensor, bool is_written);
 
+  struct Value {
+    bool is_copied = false;
+    TensorLayout layout{};
+    HeldStorage copy{};  // The copy, if one is kept.
+    std::optional<SavedVersion> version{};
+    Held held{};
+  };
+
   size_t call_;
   bool is_written_;
   bool is_opaque_;
-  bool is_copied_;
   bool is_of_parameter_;
   bool needs_memory_ = false;
   bool is_with_user_ = false;
-  c10::Device device_;
   size_t size_bytes_ = 0;
-  size_t reader_slot_ = 0;
   size_t first_slot_ = ~size_t{0};
-  TensorLayout layout_;  // Layout of the kept value.
   TensorMeta meta_;
   KeepReason reason_;
   HeldStorage storage_;
-  HeldStorage copy_;  // The copy, if one is kept.
-  std::optional<SavedVersion> version_;
-  Held kept_;
+  Value kept_;
 };
 
 /// A tensor on the storage of an argument of a call.

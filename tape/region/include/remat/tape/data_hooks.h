@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Hooks on tensor.data: tensors that share memory but not version counters.
+// Hooks on tensor.data: tensors that share memory but not version counters; and regions that have
+// read what an op is about to write.
 #pragma once
 
 #include <c10/core/StorageImpl.h>
 
 #include <remat/tape/export.h>
+#include <remat/tape/op_call.h>
 
 namespace remat {
 
@@ -31,5 +33,9 @@ REMAT_API void note_other_versions(const c10::StorageImpl* storage) noexcept;
 /// true if one may have.
 /// Costs one load; usable from any thread.
 REMAT_API bool may_have_other_versions(const c10::StorageImpl* storage) noexcept;
+
+/// Call it before an op writes arguments: hands the old bytes to the regions that this thread has
+/// closed and that have read them. See Note [Writes after the region].
+REMAT_API void hand_to_readers(const OpCall& call);
 
 }  // namespace remat

@@ -26,7 +26,6 @@
 #include <remat/tape/region_policy.h>
 #include <remat/tape/replay_comparison.h>
 #include <remat/tape/replayer.h>
-#include <remat/tape/slot.h>
 #include <remat/tape/tensor_meta.h>
 #include <remat/tape/thread_state.h>
 
@@ -86,11 +85,6 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
 
   /// Makes a region that find_region() and live_regions() return from now on.
   static std::shared_ptr<Region> make(Options options);
-  class OnlyForMake {
-    friend Region;
-    OnlyForMake() = default;
-  };
-  Region(Options options, OnlyForMake);
   ~Region();
 
   /// Sets the replayer. Call it once, before the first slot.
@@ -228,9 +222,11 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   std::string label() const;
 
  private:
+  explicit Region(Options options);
   at::Tensor shared_value(const Slot& slot, at::Tensor value) const;
   void release_unneeded() noexcept;
-  class RunningReplay;
+  void begin_replay();
+  void end_replay();
   std::shared_ptr<const Replayer> running_replayer() const;
   size_t live_end(size_t end) const;
   std::string change_of(const Slot& slot) const;

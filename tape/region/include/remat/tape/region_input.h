@@ -14,15 +14,15 @@
 #include <utility>
 #include <vector>
 
+#include <remat/tape/current_node.h>
 #include <remat/tape/export.h>
-#include <remat/tape/graph_place.h>
 #include <remat/tape/held_storage.h>
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/tensor_meta.h>
 
 namespace remat {
 
-/// The argument as it was, and the facts that later tell whether it still is. A large class.
+/// The argument as it was, and the facts that later tell whether it still is.
 ///
 /// Made before its region is entered. In an outer region, that region's slots hold the data, not
 /// this object. This object owns no part of the argument's graph: if the region differentiates its
@@ -45,11 +45,11 @@ class REMAT_API RegionInput {
   size_t position() const { return position_; }
 
   /// The argument's layout, if it is known: hooks may have brought it back with another one.
-  std::optional<TensorLayout> layout() const;
+  const std::optional<TensorLayout>& layout() const { return layout_; }
   /// Number of bytes by which `tensor`, from replayed(), begins earlier in its memory than the
   /// argument did.
   int64_t moved(const at::Tensor& tensor) const;
-  bool is_leaf_with_grad() const { return leaf_.has_value(); }
+  bool is_leaf_with_grad() const { return kind_ == Kind::kLeaf; }
 
   /// The argument's memory, as long as it is alive; see HeldStorage.
   const HeldStorage& storage() const { return storage_; }
@@ -65,22 +65,24 @@ class REMAT_API RegionInput {
   void check_unchanged(bool changed, const std::string& region_label) const;
   std::string describe() const;
 
+  enum class Kind : uint8_t {
+    kNoGrad,
+    kLeaf,  ///< It requires grad, as do the following.
+    kNonLeaf,
+    kStaleView,  ///< It had no node of its own yet: Note [When a view gets its node].
+  };
+  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+
   size_t position_;
+  Kind kind_ = Kind::kNoGrad;
   at::Tensor inference_tensor_;  // An inference tensor, which autograd refuses to save.
   torch::autograd::SavedVariable data_;
-  std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> leaf_;
-  // An argument that requires no gradient.
-  std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> original_;
-  std::optional<bool> requires_grad_;  // For leaves: the flag at the end of the forward.
+  std::optional<WeakTensor> tensor_;   // The argument itself, unless it is a non-leaf.
+  std::optional<bool> requires_grad_;  // Without a node: the flag at the end of the forward.
   std::optional<GraphPlace> place_;    // For non-leaves that require grad.
-  // A view that had no node of its own yet: Note [When a view gets its node].
-  std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> stale_view_;
   std::optional<TensorMeta> meta_;
-  c10::SmallVector<int64_t, 4> strides_;
-  int64_t offset_ = 0;
-  bool is_conjugated_ = false;
-  bool is_negated_ = false;
-  uint8_t alignment_ = 0;  // Alignment of its memory, on CPU and CUDA.
+  std::optional<TensorLayout> layout_;  // Unset for an inference tensor.
+  uint8_t alignment_ = 0;               // Alignment of its memory, on CPU and CUDA.
   std::optional<SavedVersion> version_;
   HeldStorage storage_;
 };

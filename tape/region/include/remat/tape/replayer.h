@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include <remat/tape/export.h>
 #include <remat/tape/held_storage.h>
@@ -17,7 +18,6 @@ namespace remat {
 
 class Region;
 class RegionInput;
-class ReplayedSlots;
 class Tape;
 
 /// A value of the forward that a replayer keeps, for memory reports.
@@ -26,6 +26,8 @@ struct KeptValue {
   const TensorMeta& tensor;
   const HeldStorage& storage;
 };
+
+using ReplayedSlots = std::vector<at::Tensor>;  // As in backward_passes.h.
 
 /// Fills the slots of one region, which owns it. Called from any thread that runs backward,
 /// possibly by several at once.

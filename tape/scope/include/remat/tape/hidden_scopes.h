@@ -41,34 +41,22 @@ void drop_unseen(T&& held) noexcept {
 /// Hides a scope and everything inside it, including PyTorch's own hooks, while alive.
 class REMAT_API HiddenScopes {
  public:
+  /// Also hides the user hooks directly around `scope` (remat's and PyTorch's): tensors saved then
+  /// are remat's own.
+  explicit HiddenScopes(const Scope& scope);
+  /// With Keep::kAllRegions, hides everything up to the outermost region. Tensors saved then are
+  /// kept for the user, by the hooks or the region around.
+  HiddenScopes(const Scope& scope, Keep keep);
   HiddenScopes(const HiddenScopes&) = delete;
   HiddenScopes& operator=(const HiddenScopes&) = delete;
-
- protected:
-  HiddenScopes();
   ~HiddenScopes();
 
-  /// Hides `scope` and everything inside it. It must be on the current stack.
+ private:
   void hide(const Scope& scope);
   void hide_python_hooks(size_t count);
 
- private:
   Scope* hidden_;
   std::optional<at::impl::SavedTensorDefaultHooksTLS> python_hooks_;  // The hooks before.
-};
-
-/// Hides `scope`, the scopes inside it and the user hooks directly around it (remat's and
-/// PyTorch's) while alive: tensors saved then are remat's own.
-class REMAT_API OuterScopes final : HiddenScopes {
- public:
-  explicit OuterScopes(const Scope& scope);
-};
-
-/// Hides `scope` and the scopes inside it while alive; with Keep::kAllRegions, everything up to the
-/// outermost region. Tensors saved then are kept for the user, by the hooks or the region around.
-class REMAT_API ScopesAround final : HiddenScopes {
- public:
-  ScopesAround(const Scope& scope, Keep keep);
 };
 
 }  // namespace remat

@@ -20,15 +20,11 @@ struct HookCount {
   std::optional<size_t> output;  ///< nullopt for hooks that cannot be inspected.
 };
 
-/// Counts the hooks of another language behind one LibTorch object: Python's hooks are in a dict.
-/// Null counts one.
-struct HookCounter {
-  HookCount (*gradient)(const torch::autograd::FunctionPreHook& hook) = nullptr;
-  size_t (*accumulated)(const torch::autograd::PostAccumulateGradHook& hook) = nullptr;
-};
-
-/// Sets the process-wide counter. For the binding of another language.
-REMAT_API void set_hook_counter(HookCounter counter);
+/// Sets the process-wide functions that count the hooks of another language behind one LibTorch
+/// object: Python's hooks are in a dict. Null counts one.
+using GradientHookCounter = HookCount (*)(const torch::autograd::FunctionPreHook& hook);
+using AccumulatedHookCounter = size_t (*)(const torch::autograd::PostAccumulateGradHook& hook);
+REMAT_API void set_hook_counters(GradientHookCounter gradient, AccumulatedHookCounter accumulated);
 
 /// Number of hooks on tensor gradients that a backward pass from `roots` runs on its way to `ends`,
 /// or to all leaves if `ends` is empty.

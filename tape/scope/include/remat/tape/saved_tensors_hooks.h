@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/SafePyObject.h>
 
 #include <any>
 #include <cstdint>
@@ -64,10 +65,12 @@ class REMAT_API UserHooksScope final : public Scope {
     kKeeping,  ///< For what a region keeps, wherever it is: every saved tensor is kept.
   };
   explicit UserHooksScope(std::shared_ptr<const SavedTensorsHooks> hooks, Of of = Of::kUser)
-      : hooks_(std::move(hooks)), of_(of) {}
+      : hooks_(std::move(hooks)), of_(of) {
+    set_parts({.user_hooks = this});
+  }
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override;
-  bool is_user_hooks() const override { return true; }
-  std::shared_ptr<const SavedTensorsHooks> opened_hooks() const override {
+  /// The pair of hooks if the user has opened this scope; else null.
+  std::shared_ptr<const SavedTensorsHooks> opened_hooks() const {
     return of_ == Of::kUser ? hooks_ : nullptr;
   }
   std::any capture_context() override;
@@ -79,5 +82,19 @@ class REMAT_API UserHooksScope final : public Scope {
   std::shared_ptr<const SavedTensorsHooks> hooks_;
   Of of_;
 };
+
+/// True if `pack` belongs to a pair that keeps nothing and runs code again to unpack.
+///
+/// Note [Checkpoints of PyTorch inside a region]: torch.utils.checkpoint uses such pairs. It counts
+/// the tensors that it is given, and recomputes them: a region in which it is called leaves that to
+/// it, with all side effects that this has in plain code (batch norm's statistics are written
+/// twice). It gets no tensor that SAVE calls keep, since it would not find that again.
+using RecomputingPair = bool (*)(const c10::SafePyObject& pack);
+
+/// Installs the test; null, the default, recognises no pair. Usable from any thread, before the
+/// first region.
+REMAT_API void set_recomputing_pair(RecomputingPair test);
+
+REMAT_API bool is_recomputing_pair(const c10::SafePyObject& pack);
 
 }  // namespace remat

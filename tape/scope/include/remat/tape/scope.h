@@ -19,12 +19,12 @@ namespace remat {
 
 class BackwardObserver;
 class NamedCalls;
-class NestedTapes;
 class OpObserver;
 class Region;
 class RegionPolicy;
+class RegionRun;
 class SegmentPolicies;
-struct SavedTensorsHooks;
+class UserHooksScope;
 
 /// One scope of the thread's stack: a region's forward, a replay, or a pair of user hooks. Pushed
 /// on construction, popped on destruction, on the same thread. New threads and forked children
@@ -44,23 +44,11 @@ class REMAT_API Scope {
   /// Captures context for the user hooks that would get a tensor saved here.
   virtual std::any capture_context();
 
-  /// The region whose forward this scope is; null for other kinds of scope.
-  virtual const Region* forward_region() const { return nullptr; }
+  /// What it knows of the region whose function it runs.
+  RegionRun* run() const { return parts_.run; }
 
-  /// The region that this scope replays; null for other kinds of scope.
-  virtual const Region* replayed_region() const { return nullptr; }
-
-  /// Process-wide id of a replay; 0 for other kinds of scope.
-  virtual uint64_t replay_id() const { return 0; }
-
-  /// Current position in the region; without a region for other kinds of scope.
-  virtual TraceScope trace_scope() const { return {}; }
-
-  /// True for a pair of user hooks.
-  virtual bool is_user_hooks() const { return false; }
-
-  /// The pair of hooks if the user has opened this scope; null for other kinds of scope.
-  virtual std::shared_ptr<const SavedTensorsHooks> opened_hooks() const { return nullptr; }
+  /// Itself, if it is a pair of user hooks.
+  const UserHooksScope* user_hooks() const { return parts_.user_hooks; }
 
   /// Observer of ops.
   OpObserver* ops() const { return parts_.ops; }
@@ -68,14 +56,11 @@ class REMAT_API Scope {
   /// Observer of backward passes that begin here.
   BackwardObserver* backwards() const { return parts_.backwards; }
 
-  /// Decides which nested regions have tapes.
-  NestedTapes* nested_tapes() const { return parts_.nested_tapes; }
-
   /// Policies of a region with cuts, whose policy() is RegionPolicy::per_segment().
   SegmentPolicies* segments() const { return segments_; }
 
-  /// Handles named calls made here.
-  virtual NamedCalls* named_calls() { return nullptr; }
+  /// Handles named calls made here; null for a scope that runs no region's function.
+  NamedCalls* named_calls() const;
 
   /// True if named calls here are plain calls of their functions: Cuts::plain_calls.
   bool has_plain_calls() const { return has_plain_calls_; }
@@ -110,10 +95,10 @@ class REMAT_API Scope {
   Scope* region_scope();
 
   /// The region whose forward or replay this scope is; null for other kinds of scope.
-  const Region* region() const {
-    const Region* const forward = forward_region();
-    return forward ? forward : replayed_region();
-  }
+  const Region* region() const;
+
+  /// Id of the replay that this scope is; 0 for other kinds of scope.
+  uint64_t replay_id() const;
 
   /// True while the handler of a Python dispatch mode that was active before this scope runs: a
   /// handler runs without its own mode.
@@ -146,7 +131,8 @@ class REMAT_API Scope {
   struct Parts {
     OpObserver* ops = nullptr;
     BackwardObserver* backwards = nullptr;
-    NestedTapes* nested_tapes = nullptr;
+    RegionRun* run = nullptr;
+    const UserHooksScope* user_hooks = nullptr;
   };
   void set_parts(const Parts& parts) { parts_ = parts; }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/ScopeExit.h>
 
 #include <atomic>
 #include <cstddef>
@@ -83,5 +84,15 @@ class REMAT_API TraceSink {
 
 /// Null: nobody listens. Set it while no region runs; the sink must outlive its time here.
 extern REMAT_API std::atomic<TraceSink*> trace_sink;
+
+/// Calls `report(sink, begins)` if somebody listens: now, and at the end of the returned object.
+template <class Report>
+auto traced(Report report) {
+  const auto call = [report](bool begins) {
+    if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire)) report(*sink, begins);
+  };
+  call(/*begins=*/true);
+  return c10::make_scope_exit([call] { call(/*begins=*/false); });
+}
 
 }  // namespace remat

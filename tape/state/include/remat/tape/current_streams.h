@@ -34,7 +34,6 @@ class REMAT_API CurrentStreams {
 
  private:
   friend class KeptStreams;
-  friend class ReplayStreams;
   friend class UsedStreams;
   CurrentStreams() = default;
   void set() const;
@@ -51,27 +50,17 @@ class REMAT_API CurrentStreams {
 };
 
 /// Restores the thread's current device and streams on destruction: a backward leaves the device of
-/// its last node current.
+/// its last node current. The second constructor sets `streams` meanwhile.
 class REMAT_API KeptStreams {
  public:
   KeptStreams() = default;
+  explicit KeptStreams(const CurrentStreams& streams);
   KeptStreams(const KeptStreams&) = delete;
   KeptStreams& operator=(const KeptStreams&) = delete;
   ~KeptStreams();
 
  private:
   const CurrentStreams present_ = CurrentStreams::read();
-};
-
-/// While alive, this thread has `streams` as its current device and streams.
-class REMAT_API ReplayStreams {
- public:
-  explicit ReplayStreams(const CurrentStreams& streams);
-  ReplayStreams(const ReplayStreams&) = delete;
-  ReplayStreams& operator=(const ReplayStreams&) = delete;
-
- private:
-  const KeptStreams kept_;
 };
 
 /// The streams that a replay's ops use besides those that it began with. On destruction the first

@@ -9,9 +9,16 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include <remat/tape/export.h>
+#include <remat/tape/op_call.h>
+
+namespace at {
+struct CPUGeneratorImpl;
+}
 
 namespace remat {
 
@@ -22,10 +29,6 @@ class REMAT_API GeneratorState {
   /// undefined.
   static GeneratorState read(const at::Generator& generator);
 
-  GeneratorState(GeneratorState&&) noexcept;
-  GeneratorState& operator=(GeneratorState&&) noexcept;
-  ~GeneratorState();
-
   const at::Generator& generator() const { return generator_; }
 
   /// True if the generator is still in this state: nobody has drawn from it or seeded it since.
@@ -35,15 +38,32 @@ class REMAT_API GeneratorState {
   void restore() const;
 
  private:
-  class Value;
-  class CpuValue;
-  class PhiloxValue;
-  class OpaqueValue;
+  /// The Mersenne Twister of the CPU: its words, 2.5 kB, its place in them and the two cached
+  /// normal samples.
+  struct Twister {
+    uint64_t seed;
+    int left;
+    bool seeded;
+    uint32_t next;
+    std::shared_ptr<const std::array<uint32_t, 624>> words;
+    std::optional<float> next_float;
+    std::optional<double> next_double;
+    bool operator==(const Twister& other) const;
+  };
+  /// CUDA's counter-based generator: seed and offset are its whole state, and reading them
+  /// allocates nothing.
+  using Philox = std::pair<uint64_t, uint64_t>;
+  /// Any other generator, by its state tensor, which is on the CPU.
+  using Opaque = c10::intrusive_ptr<c10::TensorImpl>;
+  using Value = std::variant<Twister, Philox, Opaque>;
 
-  GeneratorState(at::Generator generator, std::unique_ptr<Value> value);
+  GeneratorState(at::Generator generator, Value value)
+      : generator_(std::move(generator)), value_(std::move(value)) {}
+  static Value value_of(c10::GeneratorImpl& generator);
+  static Twister read_twister(at::CPUGeneratorImpl& cpu);
 
   at::Generator generator_;
-  std::unique_ptr<Value> value_;
+  Value value_;
 };
 
 /// States of the default generators of the CPU and of each CUDA device in use, then of `named`.
@@ -79,10 +99,23 @@ REMAT_API uint64_t position_of(const at::Generator& generator);
 /// Marks of the generators that read_generators() reads.
 REMAT_API std::vector<GeneratorMark> mark_generators(const std::vector<at::Generator>& named);
 
-/// On destruction sets each generator back to its state at add().
+/// A number that changes whenever the op would draw other numbers: it exposes a replay whose
+/// function seeds a generator differently. The generator is the one among the op's arguments, else
+/// the default one of its device. 0 for devices other than CPU and CUDA. Call it before the op
+/// runs, for an op that may draw.
+uint64_t draw_position(const OpCall& call);
+
+/// On destruction sets each generator back to its state at add(). Not for two threads at once: see
+/// Turn.
+///
+/// Note [Generators and threads]: a generator is one stream for the whole process. Replays that
+/// draw take turns, by thread. A forward that draws in another thread meanwhile is not held back:
+/// threads that draw at the same time need generators of their own, with or without remat.
 class REMAT_API KeptGenerators {
  public:
   KeptGenerators() = default;
+  /// Adds the generators of `states` and sets them to these states.
+  explicit KeptGenerators(const std::vector<GeneratorState>& states);
   KeptGenerators(const KeptGenerators&) = delete;
   KeptGenerators& operator=(const KeptGenerators&) = delete;
   ~KeptGenerators();
@@ -91,20 +124,6 @@ class REMAT_API KeptGenerators {
 
  private:
   std::vector<GeneratorState> present_;
-};
-
-/// While alive, the generators of `states` are in those states; afterwards they continue where they
-/// were. Not for two threads at once: see Turn.
-///
-/// Note [Generators and threads]: a generator is one stream for the whole process. Replays that
-/// draw take turns, by thread. A forward that draws in another thread meanwhile is not held back:
-/// threads that draw at the same time need generators of their own, with or without remat.
-class REMAT_API ReplayGenerators {
- public:
-  explicit ReplayGenerators(const std::vector<GeneratorState>& states);
-
- private:
-  KeptGenerators kept_;
 };
 
 }  // namespace remat

@@ -17,6 +17,13 @@
 
 namespace remat {
 
+/// Settings that all threads share.
+struct ProcessSettings {
+  caffe2::TypeMeta default_dtype;
+  uint32_t flags = 0;
+  bool operator==(const ProcessSettings&) const = default;
+};
+
 /// This thread's settings for forward-mode AD, autocast and denormal numbers, and the process's
 /// default dtype, deterministic flags, and allowed libraries and attention backends.
 class REMAT_API ThreadState {
@@ -32,14 +39,6 @@ class REMAT_API ThreadState {
   friend class ReplayThreadState;
   static constexpr size_t kAutocastDevices = 10;
 
-  /// Settings that all threads share.
-  struct Process {
-    caffe2::TypeMeta default_dtype;
-    uint32_t flags = 0;
-    bool operator==(const Process&) const = default;
-  };
-  class ProcessUse;
-
   ThreadState() = default;
   /// Reads the thread's settings, without precision and process settings.
   static ThreadState read_thread();
@@ -52,7 +51,7 @@ class REMAT_API ThreadState {
   bool flushes_denormals_ = false;
   int threads_ = 0;  // Number of threads that an op may use.
   uint32_t precision_ = 0;
-  Process process_;
+  ProcessSettings process_;
 };
 
 /// The settings at construction that an op's bits depend on. All ops depend on the flushing of
@@ -94,7 +93,7 @@ class REMAT_API ReplayThreadState {
   ~ReplayThreadState();
 
  private:
-  ThreadState::Process outer_;
+  ProcessSettings outer_;
   ThreadState present_;
   c10::AutoGradMode grad_mode_{true};
   c10::InferenceMode inference_mode_{false};

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Finding a tensor's node in autograd's graph without changing the graph.
+// A tensor's position in autograd's graph: finding its node without changing the graph, and giving
+// the position to another tensor.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
+
+#include <cstdint>
+
+#include <remat/tape/export.h>
+#include <remat/tape/torch_compat.h>
 
 namespace remat {
 
@@ -30,5 +36,25 @@ inline torch::autograd::Node* current_node(const at::Tensor& tensor) {
 inline bool will_have_node(const at::Tensor& tensor) {
   return is_stale_view(tensor) ? tensor.requires_grad() : tensor.grad_fn() != nullptr;
 }
+
+/// The position of a tensor, which can be given to other tensors. Holds the node weakly.
+class REMAT_API GraphPlace {
+ public:
+  /// A position behind a node that has been freed.
+  GraphPlace() = default;
+
+  /// Position of `tensor`, which must not be a stale view: Note [When a view gets its node].
+  explicit GraphPlace(const at::Tensor& tensor);
+
+  /// Puts `tensor`, which is outside any graph, at this position. If the node has been freed, the
+  /// tensor becomes a non-leaf whose gradient goes nowhere.
+  void give_to(at::Tensor tensor) const;
+
+ private:
+  bool requires_grad_ = true;
+  bool is_leaf_ = false;
+  WeakNodePtr node_{NodePtr()};
+  uint32_t output_nr_ = 0;
+};
 
 }  // namespace remat

@@ -25,7 +25,7 @@ inline constexpr const char* kGradChanged =
 REMAT_API bool is_grad_changed(const at::Tensor& original, bool requires_grad);
 
 /// Name of a dtype as in Python, such as "float32".
-REMAT_API const char* dtype_name(c10::ScalarType dtype);
+REMAT_API std::string dtype_name(c10::ScalarType dtype);
 
 /// Shape, dtype, device and graph properties (requires_grad, is_leaf) of a tensor. For tensors
 /// without plain sizes (nested, symbolic) the shape is not compared.

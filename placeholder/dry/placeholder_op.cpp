@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Running ops on dry tensors by Meta kernels, dry kernels or composite kernels, and errors for ops
-// that need data.
-#include "dry_op.h"
+// Ops on placeholders. On dry tensors they run by Meta kernels, dry kernels or composite kernels;
+// on those of results, only if they need metadata alone.
+#include <remat/placeholder/placeholder_op.h>
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -16,11 +16,8 @@
 #include <remat/placeholder/op_facts.h>
 #include <remat/placeholder/placeholder_impl.h>
 
-#include "argument_tensors.h"
-#include "composite_kernel.h"
 #include "dry_kernels.h"
 #include "meta_call.h"
-#include "tag_compat.h"
 
 namespace remat {
 namespace {
@@ -28,9 +25,30 @@ namespace {
 using c10::DispatchKey;
 using torch::jit::Stack;
 
+/// True for ops tagged as writing results into arguments whose shape may change. Ops have this tag
+/// since 2.11.
+template <class Tag = at::Tag>
+bool is_out_variant(const c10::OperatorHandle& op) {
+  if constexpr (requires { Tag::out_variant; }) {
+    return op.hasTag(Tag::out_variant);
+  } else {
+    return false;
+  }
+}
+
 bool is_written(const c10::OperatorHandle& op, size_t argument) {
   const c10::AliasInfo* const alias = op.schema().arguments()[argument].alias_info();
   return alias && alias->isWrite();
+}
+
+/// Always throws ValueError: `op` got a dry tensor and one that is not.
+[[noreturn]] void throw_mixed(const c10::OperatorHandle& op, const at::Tensor& dry,
+                              const at::Tensor& other) {
+  TORCH_CHECK_VALUE(false, "[placeholder] ", full_name(op),
+                    ": expected all tensors on remat_meta (0-dim ones that are only read "
+                    "excepted), got ",
+                    describe_tensor(dry), " and ", describe_tensor(other),
+                    ". Move all of the model and its inputs with .to(\"remat_meta\"), or none.");
 }
 
 /// Shapes may depend on the values of a real tensor, except on a 0-dim tensor that is only read.
@@ -120,16 +138,7 @@ bool run_in_place(const c10::OperatorHandle& op, Stack& stack) {
   return true;
 }
 
-}  // namespace
-
-void throw_mixed(const c10::OperatorHandle& op, const at::Tensor& dry, const at::Tensor& other) {
-  TORCH_CHECK_VALUE(false, "[placeholder] ", full_name(op),
-                    ": expected all tensors on remat_meta (0-dim ones that are only read "
-                    "excepted), got ",
-                    describe_tensor(dry), " and ", describe_tensor(other),
-                    ". Move all of the model and its inputs with .to(\"remat_meta\"), or none.");
-}
-
+/// Runs `op` on shapes. `dry` is one of its dry arguments.
 void run_dry_op(const c10::OperatorHandle& op, const at::Tensor& dry, Stack& stack) {
   if (run_copy(op, dry, stack)) return;
   check_not_mixed(op, dry, stack);
@@ -137,7 +146,7 @@ void run_dry_op(const c10::OperatorHandle& op, const at::Tensor& dry, Stack& sta
   if (needs_data(op, stack)) throw_placeholder_access(full_name(op), placeholder_info(dry));
   if (chooses_device(op.schema()) && run_composite(op, stack)) return;
   if (const auto kernel = find_dry_kernel(op))
-    return run_on_meta(op, stack, Numbers::kToMeta, [&] { kernel->call(stack); });
+    return run_on_meta(op, stack, Numbers::kToMeta, [&] { kernel(stack); });
   if (op.hasKernelForDispatchKey(DispatchKey::Meta) || returns_view(op.schema())) {
     return run_on_meta(op, stack, Numbers::kKeep,
                        [&] { op.redispatchBoxed(c10::DispatchKeySet(DispatchKey::Meta), &stack); });
@@ -147,6 +156,63 @@ void run_dry_op(const c10::OperatorHandle& op, const at::Tensor& dry, Stack& sta
       false, "[placeholder] ", full_name(op),
       ": expected an op with a Meta kernel, got one without, on ", describe_tensor(dry),
       ". Register a kernel for the dispatch key Meta that computes shapes.");
+}
+
+bool has_our_key(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.key_set().has_backend(c10::BackendComponent::PrivateUse1Bit);
+}
+
+constexpr c10::DispatchKeySet kMeta(c10::DispatchKey::Meta);
+
+bool is_view_op(const c10::OperatorHandle& op, OpFacts facts) {
+  if (op.hasTag(at::Tag::inplace_view)) return !facts.has(OpFact::kChangesMemory);
+  return returns_view(op.schema()) || facts.has(OpFact::kUndeclaredView);
+}
+
+/// Runs views and metadata ops on a result's placeholder; for others throws as
+/// throw_placeholder_access(op, info) does.
+void run_result_op(const c10::OperatorHandle& op, const PlaceholderInfo& info,
+                   torch::jit::Stack& stack) {
+  const OpFacts facts = op_facts(op.operator_name());
+  if (facts.has(OpFact::kMetadata)) {
+    const bool ran = run_composite(op, stack);
+    TORCH_INTERNAL_ASSERT(ran, full_name(op), " has no composite kernel");
+    return;
+  }
+  // There is no memory for the allocator to track.
+  if (facts.has(OpFact::kWritesNoData))
+    return torch::jit::drop(stack, op.schema().arguments().size());
+  if (!is_view_op(op, facts)) throw_placeholder_access(full_name(op), info);
+  MetaCall call(op, stack);
+  call.replace_arguments(Numbers::kKeep);
+  op.redispatchBoxed(kMeta, &stack);
+  if (call.made_storage()) throw_placeholder_access(full_name(op), info);
+  call.replace_results();
+}
+
+}  // namespace
+
+bool has_placeholder_argument(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  bool found = false;
+  visit_argument_tensors(op, stack, [&found](size_t /*index*/, const at::Tensor& tensor) {
+    found = found || (has_our_key(tensor) && is_placeholder(tensor));
+  });
+  return found;
+}
+
+void run_placeholder_op(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
+                        torch::jit::Stack* stack) {
+  at::Tensor result;
+  at::Tensor dry;
+  visit_argument_tensors(op, *stack, [&](size_t /*index*/, const at::Tensor& tensor) {
+    const PlaceholderStorage* const storage = PlaceholderStorage::of(tensor);
+    if (!storage) return;
+    (storage->info().kind == PlaceholderKind::kResult ? result : dry) = tensor;
+  });
+  TORCH_INTERNAL_ASSERT(result.defined() || dry.defined(), full_name(op));
+  if (result.defined() && dry.defined()) throw_mixed(op, dry, result);
+  if (result.defined()) return run_result_op(op, placeholder_info(result), *stack);
+  run_dry_op(op, dry, *stack);
 }
 
 }  // namespace remat

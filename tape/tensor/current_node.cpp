@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Giving a tensor another tensor's position in autograd's graph.
-#include <remat/tape/graph_place.h>
+
+#include <remat/tape/current_node.h>
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
