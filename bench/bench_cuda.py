@@ -192,7 +192,7 @@ class Report:
         lines = [f"**{self.title}**", "", "| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
         lines += ["| " + " | ".join(self._cells(way, plain)) + " |" for way in self.rows]
         notes = [f"- {way.name}: {note}" for way in self.rows for note in self._notes(way)]
-        return "\n".join(lines + ["", *notes]) + "\n"
+        return "\n".join([*lines, "", *notes]) + "\n"
 
     def _cells(self, way, plain):
         cells = [way.name, {None: "", True: "yes", False: "**no**"}[way.bits]]
