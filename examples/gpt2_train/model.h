@@ -31,6 +31,7 @@ enum class Saved { kNothing, kAttention, kMatmuls, kEverything };
 
 /// How the blocks run. Loss and gradients are bitwise the same in all modes.
 struct Mode {
+  const char* name;
   Layout layout = Layout::kPlain;
   Saved saved = Saved::kNothing;
 };
