@@ -190,6 +190,25 @@ def chain_body(peer, mode, count):
     return (lambda y: peer.save_region(body, "all")(y)) if mode == "save1" else body, (a, b)
 
 
+class Block(torch.nn.Module):
+    """A block of a GPT-2."""
+
+    def __init__(self, width, heads, dropout=0.0):
+        super().__init__()
+        self.heads = heads
+        self.norm, self.other_norm = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+        self.drop = torch.nn.Dropout(dropout) if dropout else torch.nn.Identity()
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm(x)).chunk(3, -1))
+        attention = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(batch, length, width)
+        x = x + self.drop(self.out(attention))
+        return x + self.drop(self.down(F.gelu(self.up(self.other_norm(x)), approximate="tanh")))
+
+
 # Saved regions, and the saved results that the replay reads.
 POLICIES = {
     "full": ((), ()),

@@ -9,7 +9,7 @@ that does the same and reports to regions before and after. The first region of 
 import torch
 
 from . import _C, _agreement, _ddp
-from ._stand_ins import stand_ins
+from ._compiled_graphs import stand_ins
 
 
 def _edges(tensors):
