@@ -4,11 +4,12 @@
 
   bench_auto_checkpoint.py [MODEL ...] [--budgets 20,30,40,50,60,70,80,90] [--markdown]
 
-Each model trains as users train it, with the loss inside the wrapped function, except for gpt2_loss_outside. It is measured
-once, and its plan file serves all budgets. A row is a share of the peak without remat: whether loss, gradients, buffers and
-random generator are bitwise those of plain in each of two steps; the measured peak over the predicted one, and over the
-budget; the CPU time of replays over that of the rest of the step (median of several), measured and predicted.
-Peaks are bytes that the CPU allocator hands out beyond those alive when the step begins. One thread.
+Models are those of budget_models.py and, by their names, of python/tests/models. Each trains as users train it, with the loss
+inside the wrapped function, except for gpt2_loss_outside. It is measured once, and its plan file serves all budgets. A row is a
+share of the peak without remat: whether loss, gradients, buffers and random generator are bitwise those of plain in each of
+two steps; the measured peak over the predicted one, and over the budget; the CPU time of replays over that of the rest of the
+step (median of several), measured and predicted. Peaks are bytes that the CPU allocator hands out beyond those alive when the
+step begins. One thread.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import time
 import warnings
 
 import budget_models
+import numpy
 import torch
 
 import remat_meta as remat
@@ -52,6 +54,7 @@ class Trained:
         module = self.model.module
         module.zero_grad(set_to_none=self.model.set_to_none)
         torch.manual_seed(seed)
+        numpy.random.seed(seed)  # wav2vec2 draws its masks there
         gc.collect()
         gc.disable()
         with remat.MemoryMeter() as meter, remat.ReplayClock() as clock:

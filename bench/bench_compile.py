@@ -19,7 +19,7 @@ import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "python" / "tests"))
 
-from compile_cells import BACKENDS, FLOAT, KEEPS, ROWS, WAYS, WIDTH, predicted_bytes, run_cell  # noqa: E402
+from compile_cells import BACKENDS, FLOAT, KEEPS, ROWS, WAYS, WIDTH, predicted_bytes, run_cell
 
 HEADS = ("way", "backend", "kept is", "plain: kept", "remat: gradients", "kept", "predicted", "torch: gradients", "kept")
 

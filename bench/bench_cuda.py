@@ -31,6 +31,7 @@ import warnings
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # needed by deterministic matrix products
 
 import torch
+from peers import Block
 from torch.nn import functional as F
 from torch.utils import checkpoint as torch_checkpoint
 
@@ -59,28 +60,12 @@ SHAPES = {
 }
 
 
-class Block(torch.nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.norm, self.other_norm = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
-        self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
-        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        batch, length, width = x.shape
-        q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm(x)).chunk(3, -1))
-        attention = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(batch, length, width)
-        x = x + F.dropout(self.out(attention), 0.1)
-        return x + F.dropout(self.down(F.gelu(self.up(self.other_norm(x)), approximate="tanh")), 0.1)
-
-
 class Gpt(torch.nn.Module):
     def __init__(self, shape):
         super().__init__()
         self.tokens = torch.nn.Embedding(shape.vocabulary, shape.width)
         self.positions = torch.nn.Embedding(shape.length, shape.width)
-        self.blocks = torch.nn.ModuleList(Block(shape.width, shape.heads) for _ in range(shape.layers))
+        self.blocks = torch.nn.ModuleList(Block(shape.width, shape.heads, dropout=0.1) for _ in range(shape.layers))
         self.norm = torch.nn.LayerNorm(shape.width)
         for parameter in self.parameters():
             if parameter.dim() > 1:
@@ -192,7 +177,7 @@ class Report:
         lines = [f"**{self.title}**", "", "| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
         lines += ["| " + " | ".join(self._cells(way, plain)) + " |" for way in self.rows]
         notes = [f"- {way.name}: {note}" for way in self.rows for note in self._notes(way)]
-        return "\n".join(lines + ["", *notes]) + "\n"
+        return "\n".join([*lines, "", *notes]) + "\n"
 
     def _cells(self, way, plain):
         cells = [way.name, {None: "", True: "yes", False: "**no**"}[way.bits]]

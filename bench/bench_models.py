@@ -10,7 +10,6 @@ turns, on one thread; peaks count the bytes that the CPU allocator hands out wit
 """
 
 import argparse
-import contextlib
 import functools
 import pathlib
 import statistics
@@ -19,7 +18,9 @@ import time
 import warnings
 
 import torch
-from bench_peers import Meter, ratio, run_jobs
+from peers import ratio, run_jobs
+
+import remat_meta as remat
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent / "python" / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "models")]
@@ -53,9 +54,9 @@ def job(case, prepare, meter):
     def step():
         model.zero_grad()
         meter.reset_peak()
-        before, start = meter.peak(), time.thread_time_ns()
+        before, start = meter.peak_bytes(), time.thread_time_ns()
         case.loss(model, batch).backward()
-        return time.thread_time_ns() - start, meter.peak() - before
+        return time.thread_time_ns() - start, meter.peak_bytes() - before
 
     for _ in range(3):  # warm-up of autograd and the tapes
         step()
@@ -63,8 +64,7 @@ def job(case, prepare, meter):
 
 
 def row(name, rounds):
-    with contextlib.ExitStack() as stack:
-        meter = stack.enter_context(Meter())
+    with remat.MemoryMeter() as meter:
         jobs = {peer: job(CASES[name], prepare, meter) for peer, prepare in PEERS.items()}
         samples = run_jobs(jobs, rounds)
     plain = samples["plain"]

@@ -30,29 +30,13 @@ import subprocess
 import time
 
 import torch
-from torch.nn import functional as F
+from peers import Block
 
 import remat_meta as remat
 from remat_meta import _C
 
 OFFLOAD = remat.CheckpointPolicy.OFFLOAD
 HOST = ("host", None, "", False)
-
-
-class Block(torch.nn.Module):
-    def __init__(self, size=256, heads=4):
-        super().__init__()
-        self.heads = heads
-        self.norm, self.other_norm = torch.nn.LayerNorm(size), torch.nn.LayerNorm(size)
-        self.qkv, self.out = torch.nn.Linear(size, 3 * size), torch.nn.Linear(size, size)
-        self.up, self.down = torch.nn.Linear(size, 4 * size), torch.nn.Linear(4 * size, size)
-
-    def forward(self, x):
-        batch, length, size = x.shape
-        q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm(x)).chunk(3, -1))
-        attention = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(attention.transpose(1, 2).reshape(batch, length, size))
-        return x + self.down(F.gelu(self.up(self.other_norm(x))))
 
 
 class Convolution(torch.nn.Module):
@@ -65,7 +49,7 @@ class Convolution(torch.nn.Module):
 
 
 MODELS = {
-    "gpt": (Block, lambda: torch.randn(2, 256, 256)),
+    "gpt": (lambda: Block(256, 4), lambda: torch.randn(2, 256, 256)),
     "convolutions": (Convolution, lambda: torch.randn(4, 64, 56, 56)),
 }
 LAYERS = 8

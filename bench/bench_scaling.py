@@ -9,6 +9,7 @@ unit at 16n over that at n: 1 is linear, 16 is quadratic.
 """
 
 import argparse
+import functools
 import gc
 import time
 
@@ -19,14 +20,18 @@ import remat_meta as remat
 from remat_meta import CheckpointPolicy, PolicyTable
 
 SAVE = CheckpointPolicy.SAVE
+ENGINES = ("function", "tape")
 ROWS = {}
 
 
-def row(unit, divide=1):
-    """Adds a row whose step gets `n / divide` units."""
+def row(unit, divide=1, engines=()):
+    """Adds a row whose step gets `n / divide` units; with engines, a row for each, whose step gets the engine, too."""
 
     def add(make):
-        ROWS[make.__name__] = (make, unit, divide)
+        for engine in engines:
+            ROWS[f"{make.__name__}_{engine}"] = functools.partial(make, engine=engine), unit, divide
+        if not engines:
+            ROWS[make.__name__] = make, unit, divide
         return make
 
     return add
@@ -66,7 +71,7 @@ def add_chain(name, unit, op, divide=1, **options):
     ROWS[name] = (chained(op, **options), unit, divide)
 
 
-for engine in ("function", "tape"):
+for engine in ENGINES:
     add_chain(f"ops_{engine}", "op", torch.sin, replay=engine)
     add_chain(f"draws_{engine}", "draw", drop, replay=engine)
     add_chain(f"draws_saved_{engine}", "SAVE draw", drop, replay=engine, policy=saved("aten::bernoulli_"))
@@ -112,62 +117,47 @@ def times_each(engine, weights):
     return lambda: remat.checkpoint(replay=engine)(fn)(x)
 
 
-def read_outside(engine):
-    def make(n):
-        return times_each(engine, [leaf(1) for _ in range(n)])
-
-    return make
+@row("storage", 2, ENGINES)
+def outside_read(n, engine):
+    return times_each(engine, [leaf(1) for _ in range(n)])
 
 
-def views_outside(engine):
-    def make(n):
-        return times_each(engine, leaf(n, 1).unbind())
-
-    return make
+@row("view of one storage", 2, ENGINES)
+def outside_views(n, engine):
+    return times_each(engine, leaf(n, 1).unbind())
 
 
-def written_outside(engine):
-    def make(n):
-        buffers = [torch.zeros(8) for _ in range(n)]
+@row("storage", 2, ENGINES)
+def outside_written(n, engine):
+    buffers = [torch.zeros(8) for _ in range(n)]
 
-        def fn(x):
-            for buffer in buffers:
-                buffer.add_(x.detach())
-                x = x.sin()
-            return x
+    def fn(x):
+        for buffer in buffers:
+            buffer.add_(x.detach())
+            x = x.sin()
+        return x
 
-        x = leaf(8)
-        return lambda: remat.checkpoint(replay=engine)(fn)(x)
-
-    return make
+    x = leaf(8)
+    return lambda: remat.checkpoint(replay=engine)(fn)(x)
 
 
-def rows_written(engine):
-    def make(n):
-        x, out = leaf(8), torch.zeros(n, 8)
+@row("region", 8, ENGINES)
+def regions_write_rows(n, engine):
+    x, out = leaf(8), torch.zeros(n, 8)
 
-        def step():
-            y = x
-            for i in range(n):
+    def step():
+        y = x
+        for i in range(n):
 
-                def fn(y, i=i):
-                    y = y.sin()
-                    out[i] = y.detach()
-                    return y.cos()
+            def fn(y, i=i):
+                y = y.sin()
+                out[i] = y.detach()
+                return y.cos()
 
-                y = remat.checkpoint(replay=engine)(fn)(y)
-            return y
+            y = remat.checkpoint(replay=engine)(fn)(y)
+        return y
 
-        return step
-
-    return make
-
-
-for engine in ("function", "tape"):
-    ROWS[f"outside_read_{engine}"] = (read_outside(engine), "storage", 2)
-    ROWS[f"outside_views_{engine}"] = (views_outside(engine), "view of one storage", 2)
-    ROWS[f"outside_written_{engine}"] = (written_outside(engine), "storage", 2)
-    ROWS[f"regions_write_rows_{engine}"] = (rows_written(engine), "region", 8)
+    return step
 
 
 @row("tensor", 4)
@@ -220,30 +210,26 @@ def gradients_inside(n):
     return lambda: remat.checkpoint()(fn)(x)
 
 
-@row("segment", 4)
-def cut_segments(n):
+def cut_pairs(count, groups=()):
     x = leaf(8)
 
     def fn(x):
-        for _ in range(n):
+        for _ in range(count):
             x = x.sin().cos()
         return x
 
-    cuts = remat.Cuts(list(range(2, 2 * n, 2)))
+    cuts = remat.Cuts(list(range(2, 2 * count, 2)), groups=groups)
     return lambda: remat.checkpoint(replay="tape", cuts=cuts)(fn)(x)
+
+
+@row("segment", 4)
+def cut_segments(n):
+    return cut_pairs(n)
 
 
 @row("group of two segments", 8)
 def cut_groups(n):
-    x = leaf(8)
-
-    def fn(x):
-        for _ in range(2 * n):
-            x = x.sin().cos()
-        return x
-
-    cuts = remat.Cuts(list(range(2, 4 * n, 2)), groups=[(i, i + 2) for i in range(0, 2 * n, 2)])
-    return lambda: remat.checkpoint(replay="tape", cuts=cuts)(fn)(x)
+    return cut_pairs(2 * n, [(i, i + 2) for i in range(0, 2 * n, 2)])
 
 
 def timed(step, rounds):

@@ -16,55 +16,37 @@ have rows for `tiny` only.
 
 import argparse
 import functools
-import importlib.util
 import os
 import statistics
 
 import torch
-from bench_peers import CLK, GPT, Peer, Plain, Remat, Sac, TorchCkpt, chain_body, ratio, run_jobs
+from peers import (
+    GPT,
+    Engine,
+    Peer,
+    Regions,
+    Selective,
+    TorchCheckpoint,
+    chain_body,
+    gradients,
+    has_torch_remat,
+    ratio,
+    run_jobs,
+    timed,
+)
 
 import remat_meta as remat
-
-
-class Engine(Peer):
-    """remat with one replay engine; policies are rules for ops."""
-
-    def __init__(self, engine):
-        self.name, self.engine, self.policy = f"remat, {engine}", engine, None
-
-    def set_policy(self, policy):
-        self.policy = remat.save_matmuls() if policy == "matmul" else None
-
-    def checkpoint(self, fn, name):
-        return remat.checkpoint(region_name=name, replay=self.engine, policy=self.policy)(fn)
-
 
 ENGINES = ("function", "tape")
 
 
-def timed(forward, seed):
-    """Returns a function that takes a step and returns (nanoseconds of the forward, of the backward), medians of five."""
-
-    def step():
-        start = CLK()
-        y = forward()
-        middle = CLK()
-        y.backward(seed)
-        return middle - start, CLK() - middle
-
-    return lambda: tuple(statistics.median(part) for part in zip(*(step() for _ in range(5)), strict=True))
-
-
-def gradients(forward, seed, leaves):
-    for leaf in leaves:
-        leaf.grad = None
-    forward().backward(seed)
-    return [leaf.grad.clone() for leaf in leaves]
+def peers():
+    return Peer(), TorchCheckpoint("torch", use_reentrant=False), *map(Engine, ENGINES)
 
 
 def chain():
     def cases():
-        for peer in (Plain(), TorchCkpt("torch", use_reentrant=False), *map(Engine, ENGINES)):
+        for peer in peers():
             body, leaves = chain_body(peer, "recompute", 200)
             torch.manual_seed(1)
             x = torch.rand(8).requires_grad_()
@@ -81,7 +63,7 @@ def block():
     config = GPT2Config(n_embd=64, n_head=4, attn_implementation="sdpa")
 
     def cases():
-        for peer in (Plain(), TorchCkpt("torch", use_reentrant=False), *map(Engine, ENGINES)):
+        for peer in peers():
             torch.manual_seed(1)
             module = GPT2Block(config, layer_idx=0).train()
             x = torch.randn(1, 16, 64, requires_grad=True)
@@ -100,16 +82,15 @@ def block():
 
 
 def tiny():
-    peers = [(Plain(), "none"), (Sac(), "matmul"), *((Engine(engine), "matmul") for engine in ENGINES)]
-    if importlib.util.find_spec("torch_remat"):
-        peers.insert(2, (Remat("torch_remat"), "matmul"))
-    models = {peer.name: GPT(64, 4, 16, 1, 6, 64, peer, policy) for peer, policy in peers}
+    others = [Selective(), *([Regions("torch_remat", "torch_remat")] if has_torch_remat() else []), *map(Engine, ENGINES)]
+    shape = (64, 4, 16, 1, 6, 64)
+    models = {"plain": GPT(shape, Peer(), "none")} | {peer.name: GPT(shape, peer, "matmul") for peer in others}
     return {name: (model.forward, None, model.params) for name, model in models.items()}
 
 
 def rows(title, cases, rounds):
     expected = gradients(*cases["plain"])
-    samples = run_jobs({name: timed(forward, seed) for name, (forward, seed, _) in cases.items()}, rounds, warm=3)
+    samples = run_jobs({name: timed(forward, seed) for name, (forward, seed, _) in cases.items()}, rounds, warm_up=3)
     plain = samples["plain"]
     for name, (forward, seed, leaves) in cases.items():
         mine = samples[name]

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Models of a small but realistic size, for bench_auto_checkpoint.py: peaks of 5 to 200 MB, steps of 0.02 to 1 s on a core."""
+"""Models of a small but realistic size, for bench_auto_checkpoint.py: peaks of 5 to 200 MB, steps of 0.02 to 1 s on a core.
+The smaller models of python/tests/models can be made by their names, too."""
 
 import os
+import pathlib
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -238,8 +241,18 @@ MODELS = {
 }  # fmt: skip
 
 
+def make_test_model(name):
+    tests = pathlib.Path(__file__).resolve().parent.parent / "python" / "tests"
+    sys.path[:0] = [str(tests), str(tests / "models")]
+    from hf_models import CASES as HF
+    from vision_models import CASES as VISION
+
+    case = {**HF, **VISION}[name]
+    return Model(case.model(), case.batch(), case.loss)
+
+
 def make(name):
     torch.manual_seed(0)
-    model = MODELS[name]()
+    model = MODELS[name]() if name in MODELS else make_test_model(name)
     model.module.train()
     return model

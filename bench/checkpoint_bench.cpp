@@ -8,21 +8,60 @@
 #include <benchmark/benchmark.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <remat/remat.h>
 #include <remat/tape/trace_sink.h>
 
-#include "bench/paired.h"
-
 namespace {
 
 using at::Tensor;
-using remat::bench::run_paired;
-using remat::bench::seconds;
+
+template <class F>
+double seconds(F&& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// Takes samples of both versions. `plain` and `ours` are called in turns and return the seconds of
+/// one sample; the benchmark's own time column is that of ours. Counters: medians of both, of the
+/// difference and of the ratio, per `units` of work.
+template <class Plain, class Ours>
+void run_paired(benchmark::State& state, double units, Plain&& plain, Ours&& ours) {
+  std::vector<double> plain_s;
+  std::vector<double> ours_s;
+  std::vector<double> over_s;
+  std::vector<double> ratio;
+  for (auto _ : state) {
+    const bool plain_first = plain_s.size() % 2 == 0;
+    double a = plain_first ? plain() : ours();
+    double b = plain_first ? ours() : plain();
+    if (!plain_first) std::swap(a, b);
+    plain_s.push_back(a);
+    ours_s.push_back(b);
+    over_s.push_back(b - a);
+    ratio.push_back(b / a);
+    state.SetIterationTime(b);
+  }
+  constexpr double kNs = 1e9;
+  state.counters["plain_ns"] = median(plain_s) / units * kNs;
+  state.counters["ours_ns"] = median(ours_s) / units * kNs;
+  state.counters["over_ns"] = median(over_s) / units * kNs;
+  state.counters["ratio"] = median(ratio);
+}
 
 // graphs per sample, so that a sample is long against the clock's resolution
 constexpr int64_t kGraphs = 50;
@@ -109,79 +148,65 @@ double step_s(Run run, const Tensor& x, int64_t ops, int64_t graphs) {
   });
 }
 
-/// The size of one sample.
-struct Sample {
-  int64_t ops;  // per graph
-  int64_t graphs = 1;
-};
-constexpr Sample kOneOpGraphs{.ops = 1, .graphs = kGraphs};
-
 using Timer = double (*)(Run run, const Tensor& x, int64_t ops, int64_t graphs);
 
-/// Times two ways to run a chain of ops. Counters are per op, or per graph for graphs of one op.
-void compare(benchmark::State& state, Timer timer, Run base, Run ours, Sample sample) {
+/// Times two ways to run chains of `ops` ops, `graphs` of them in a sample. Counters are per op, or
+/// per graph for graphs of one op.
+void compare(benchmark::State& state, Timer timer, Run base, Run ours, int64_t ops,
+             int64_t graphs = 1) {
   const Tensor x = leaf();
   run_paired(
-      state, static_cast<double>(sample.ops * sample.graphs),
-      [&] { return timer(base, x, sample.ops, sample.graphs); },
-      [&] { return timer(ours, x, sample.ops, sample.graphs); });
-}
-
-void compare_forwards(benchmark::State& state, Run base, Run ours, Sample sample) {
-  compare(state, forward_s, base, ours, sample);
-}
-
-void compare_steps(benchmark::State& state, Run base, Run ours, Sample sample) {
-  compare(state, step_s, base, ours, sample);
+      state, static_cast<double>(ops * graphs), [&] { return timer(base, x, ops, graphs); },
+      [&] { return timer(ours, x, ops, graphs); });
 }
 
 // Fixed cost of one region's forward, relative to its one op; it includes the cost of its one saved
 // tensor.
 void region_forward(benchmark::State& state) {
-  compare_forwards(state, plain, region, kOneOpGraphs);
+  compare(state, forward_s, plain, region, 1, kGraphs);
   state.SetLabel("per region");
 }
 
 // Fixed cost of one region's backward. The replay stops before its one op runs, since sin saves its
 // argument first, so that only remat's own work remains.
 void region_backward(benchmark::State& state) {
-  compare(state, backward_s, plain, region, kOneOpGraphs);
+  compare(state, backward_s, plain, region, 1, kGraphs);
   state.SetLabel("per region");
 }
 
 // Forward of a region of many ops with and without interception: the cost of seeing and logging an
 // op.
 void intercepted_op(benchmark::State& state) {
-  compare_forwards(state, unseen_region, region, {.ops = 1000});
+  compare(state, forward_s, unseen_region, region, 1000);
   state.SetLabel("per op, over a region without interception");
 }
 
 // Forward of a region of many ops: the cost of each saved tensor.
 void saved_tensor(benchmark::State& state) {
-  compare_forwards(state, plain, unseen_region, {.ops = 1000});
+  compare(state, forward_s, plain, unseen_region, 1000);
   state.SetLabel("per saved tensor, without interception");
 }
 
 // Forward and backward with everything recomputed.
 void full_recompute(benchmark::State& state) {
-  compare_steps(state, plain, region, {.ops = 200});
+  compare(state, step_s, plain, region, 200);
   state.SetLabel("per op");
 }
 
 // Forward of a region of one op, in a SAVE call and bare: the cost of the SAVE call.
 void save_call(benchmark::State& state) {
-  compare_forwards(state, region, saved_chain, kOneOpGraphs);
+  compare(state, forward_s, region, saved_chain, 1, kGraphs);
   state.SetLabel("per call, over the same op bare");
 }
 
 // Forward and backward with nothing recomputed.
 void each_op_saved(benchmark::State& state) {
-  compare_steps(state, plain, saved_ops, {.ops = 200});
+  compare(state, step_s, plain, saved_ops, 200);
   state.SetLabel("per op, each its own SAVE call");
 }
 
 void all_saved(benchmark::State& state) {
-  compare_steps(state, plain, saved_chain, {.ops = 200});
+  compare(state, step_s, plain, saved_chain, 200);
   state.SetLabel("per op, in one SAVE call");
 }
 
@@ -191,7 +216,7 @@ void recorded_op(benchmark::State& state) {
   const Tensor x = leaf();
   // the first replay is compared by hashes; the tape is trusted afterwards
   taped_region(x, kOps).sum().backward();
-  compare_forwards(state, unseen_region, taped_region, {.ops = kOps});
+  compare(state, forward_s, unseen_region, taped_region, kOps);
   const Tensor y = taped_region(x, kOps);
   const auto bytes = static_cast<double>(remat::region_tapes().back().size_bytes());
   state.counters["tape_bytes"] = bytes / kOps;
@@ -210,7 +235,7 @@ void tape_replay(benchmark::State& state) {
 
 // Forward and backward with everything recomputed from the tape.
 void tape_step(benchmark::State& state) {
-  compare_steps(state, plain, taped_region, {.ops = 200});
+  compare(state, step_s, plain, taped_region, 200);
   state.SetLabel("per op");
 }
 
@@ -265,7 +290,7 @@ void no_region(benchmark::State& state) {
   const auto sample = [&] {
     std::vector<double> times;
     for (int i = 0; i < kSamples; ++i) times.push_back(step_s(plain, x, kOps, 1));
-    return remat::bench::median(times) / kOps * 1e9;
+    return median(times) / kOps * 1e9;
   };
   sample();
   const double before = sample();

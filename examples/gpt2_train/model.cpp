@@ -96,23 +96,8 @@ size_t group_size(size_t depth) {
   return static_cast<size_t>(std::ceil(std::sqrt(static_cast<double>(depth))));
 }
 
-AttentionImpl::AttentionImpl(const Gpt2Config& config, Saved saved)
-    : heads_(config.heads),
-      dropout_(config.dropout),
-      saved_(saved),
-      qkv_(register_module("qkv", make_linear(config.width, 3 * config.width, kInitialDeviation))),
-      projection_(register_module("projection", make_residual_linear(config.width, config))) {}
-
-at::Tensor AttentionImpl::forward(const at::Tensor& x) {
-  const at::Tensor qkv = run_linear(qkv_, "qkv", saved_, x);
-  const auto attention = [this](const at::Tensor& in) { return attend(in); };
-  const at::Tensor mixed =
-      remat::native_op(attention, "attention", policy_of(Saved::kAttention, saved_))(qkv);
-  return run_linear(projection_, "projection", saved_, mixed);
-}
-
 // [batch, sequence, 3 * width] -> [batch, sequence, width]
-at::Tensor AttentionImpl::attend(const at::Tensor& qkv) const {
+at::Tensor BlockImpl::attend(const at::Tensor& qkv) const {
   const int64_t batch = qkv.size(0);
   const int64_t sequence = qkv.size(1);
   const int64_t width = qkv.size(2) / 3;
@@ -126,9 +111,12 @@ at::Tensor AttentionImpl::attend(const at::Tensor& qkv) const {
 }
 
 BlockImpl::BlockImpl(const Gpt2Config& config, Saved saved)
-    : saved_(saved),
+    : heads_(config.heads),
+      dropout_(config.dropout),
+      saved_(saved),
       attention_norm_(register_module("attention_norm", make_norm(config.width))),
-      attention_(register_module("attention", Attention(config, saved))),
+      qkv_(register_module("qkv", make_linear(config.width, 3 * config.width, kInitialDeviation))),
+      projection_(register_module("projection", make_residual_linear(config.width, config))),
       attention_dropout_(register_module("attention_dropout", nn::Dropout(config.dropout))),
       mlp_norm_(register_module("mlp_norm", make_norm(config.width))),
       up_(register_module("up", make_linear(config.width, 4 * config.width, kInitialDeviation))),
@@ -137,8 +125,12 @@ BlockImpl::BlockImpl(const Gpt2Config& config, Saved saved)
       mlp_dropout_(register_module("mlp_dropout", nn::Dropout(config.dropout))) {}
 
 at::Tensor BlockImpl::forward(const at::Tensor& x) {
-  const at::Tensor y =
-      x + attention_dropout_->forward(attention_->forward(attention_norm_->forward(x)));
+  const auto attention = [this](const at::Tensor& qkv) { return attend(qkv); };
+  const at::Tensor qkv = run_linear(qkv_, "qkv", saved_, attention_norm_->forward(x));
+  const at::Tensor mixed =
+      remat::native_op(attention, "attention", policy_of(Saved::kAttention, saved_))(qkv);
+  const at::Tensor projected = run_linear(projection_, "projection", saved_, mixed);
+  const at::Tensor y = x + attention_dropout_->forward(projected);
   const at::Tensor up = run_linear(up_, "up", saved_, mlp_norm_->forward(y));
   const at::Tensor down = run_linear(down_, "down", saved_, gelu_->forward(up));
   return y + mlp_dropout_->forward(down);

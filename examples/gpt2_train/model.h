@@ -31,6 +31,7 @@ enum class Saved { kNothing, kAttention, kMatmuls, kEverything };
 
 /// How the blocks run. Loss and gradients are bitwise the same in all modes.
 struct Mode {
+  const char* name;
   Layout layout = Layout::kPlain;
   Saved saved = Saved::kNothing;
 };
@@ -38,10 +39,11 @@ struct Mode {
 /// Number of blocks in one outer region of Layout::kNested.
 size_t group_size(size_t depth);
 
-/// Causal self-attention. Input and output are [batch, sequence, width].
-class AttentionImpl : public torch::nn::Module {
+/// Causal self-attention and a two-layer perceptron, each with norm and residual. Input and output
+/// are [batch, sequence, width].
+class BlockImpl : public torch::nn::Module {
  public:
-  AttentionImpl(const Gpt2Config& config, Saved saved);
+  BlockImpl(const Gpt2Config& config, Saved saved);
   at::Tensor forward(const at::Tensor& x);
 
  private:
@@ -50,22 +52,9 @@ class AttentionImpl : public torch::nn::Module {
   int64_t heads_;
   double dropout_;
   Saved saved_;
+  torch::nn::LayerNorm attention_norm_;
   torch::nn::Linear qkv_;
   torch::nn::Linear projection_;
-};
-TORCH_MODULE(Attention);
-
-/// Attention and a two-layer perceptron, each with norm and residual. Input and output are [batch,
-/// sequence, width].
-class BlockImpl : public torch::nn::Module {
- public:
-  BlockImpl(const Gpt2Config& config, Saved saved);
-  at::Tensor forward(const at::Tensor& x);
-
- private:
-  Saved saved_;
-  torch::nn::LayerNorm attention_norm_;
-  Attention attention_;
   torch::nn::Dropout attention_dropout_;
   torch::nn::LayerNorm mlp_norm_;
   torch::nn::Linear up_;

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <variant>
 
 namespace gpt2_train {
 
@@ -19,11 +18,6 @@ struct Options {
   uint64_t seed = 1;
   int threads = 1;             // one gives the steadiest figures; 0: LibTorch's default
   std::filesystem::path text;  // file or folder
-  bool json = false;
 };
-
-/// Reads the command line. Returns an exit status instead of options after --help or a wrong
-/// option, once that has been explained.
-std::variant<Options, int> parse_options(int argc, char** argv);
 
 }  // namespace gpt2_train

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Computes the figures of a run and prints them in two forms.
+// Computes the figures of a run.
 #include "report.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace gpt2_train {
 
@@ -108,36 +108,6 @@ std::string legend(const Report& report) {
       1e3 * median_seconds(report.rows.front()));
 }
 
-nlohmann::ordered_json row_to_json(const ModeReport& plain, const ModeReport& row) {
-  return {{"mode", row.mode},
-          {"loss_first", first_loss(row)},
-          {"loss_last", last_loss(row)},
-          {"resident_bytes_after_forward", largest(row, &StepRecord::resident_bytes)},
-          {"peak_bytes", largest(row, &StepRecord::peak_bytes)},
-          {"step_seconds", median_seconds(row)},
-          {"step_time_ratio", time_ratio(plain, row)},
-          {"gradients_bitwise_equal", row.difference.empty()},
-          {"first_difference", row.difference}};
-}
-
-nlohmann::ordered_json configuration_to_json(const Report& report) {
-  const Options& options = report.options;
-  return {{"width", options.model.width},
-          {"depth", options.model.depth},
-          {"heads", options.model.heads},
-          {"sequence", options.model.sequence},
-          {"dropout", options.model.dropout},
-          {"batch", options.batch},
-          {"steps", options.steps},
-          {"learning_rate", options.learning_rate},
-          {"seed", options.seed},
-          {"threads", torch::get_num_threads()},
-          {"parameters", report.parameters},
-          {"text", options.text.string()},
-          {"text_bytes", report.text_bytes},
-          {"torch", TORCH_VERSION}};
-}
-
 }  // namespace
 
 std::vector<std::string> faults(const Report& report) {
@@ -164,18 +134,6 @@ std::string to_table(const Report& report) {
     lines.push_back(cells_of(report.rows.front(), row));
   }
   return align(lines) + legend(report);
-}
-
-std::string to_json(const Report& report) {
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (const ModeReport& row : report.rows) {
-    rows.push_back(row_to_json(report.rows.front(), row));
-  }
-  const nlohmann::ordered_json whole{{"configuration", configuration_to_json(report)},
-                                     {"rows", rows},
-                                     {"ok", faults(report).empty()}};
-  return whole.dump(2, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace) +
-         '\n';
 }
 
 }  // namespace gpt2_train

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The cost of each mode and its agreement with plain, as a table or as JSON.
+// Trains the modes side by side, and shows the cost of each and its agreement with plain.
 #pragma once
 
 #include "model.h"
@@ -27,10 +27,13 @@ struct Report {
   std::vector<ModeReport> rows;  // plain first
 };
 
+/// Trains every mode on the same batches, in turns, and compares each with plain after every step.
+/// Writes progress to standard error. Throws std::invalid_argument if the text is unusable.
+Report run(const Options& options);
+
 /// The faults of the run, one sentence each; empty if every loss fell and every gradient is equal.
 std::vector<std::string> faults(const Report& report);
 
 std::string to_table(const Report& report);
-std::string to_json(const Report& report);
 
 }  // namespace gpt2_train

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // The training loop: the modes take turns at each step, and each must agree with plain after it.
-#include "run.h"
-
-#include "progress.h"
+#include "report.h"
 #include "text.h"
 #include "trainer.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -18,20 +18,15 @@ namespace gpt2_train {
 
 namespace {
 
-struct NamedMode {
-  Mode mode;
-  const char* name;
-};
-
-constexpr NamedMode kModes[] = {
-    {{Layout::kPlain, Saved::kNothing}, "plain"},
-    {{Layout::kBlocks, Saved::kNothing}, "each block"},
-    {{Layout::kBlocks, Saved::kAttention}, "attention saved"},
-    {{Layout::kBlocks, Saved::kMatmuls}, "matmuls saved"},
-    {{Layout::kBlocks, Saved::kEverything}, "all saved"},
-    {{Layout::kNested, Saved::kNothing}, "nested"},
-    {{Layout::kNested, Saved::kAttention}, "nested, att. saved"},
-    {{Layout::kBudget, Saved::kNothing}, "budget 50 %"},
+constexpr Mode kModes[] = {
+    {"plain", Layout::kPlain, Saved::kNothing},
+    {"each block", Layout::kBlocks, Saved::kNothing},
+    {"attention saved", Layout::kBlocks, Saved::kAttention},
+    {"matmuls saved", Layout::kBlocks, Saved::kMatmuls},
+    {"all saved", Layout::kBlocks, Saved::kEverything},
+    {"nested", Layout::kNested, Saved::kNothing},
+    {"nested, att. saved", Layout::kNested, Saved::kAttention},
+    {"budget 50 %", Layout::kBudget, Saved::kNothing},
 };
 
 int64_t count_parameters(const torch::nn::Module& model) {
@@ -40,14 +35,6 @@ int64_t count_parameters(const torch::nn::Module& model) {
     count += parameter.numel();
   }
   return count;
-}
-
-std::vector<Trainer> make_trainers(const Options& options) {
-  std::vector<Trainer> trainers;
-  for (const NamedMode& mode : kModes) {
-    trainers.emplace_back(options.model, mode.mode, options.learning_rate, options.seed);
-  }
-  return trainers;
 }
 
 // Comparing with plain is meaningful only if plain reproduces its own gradients.
@@ -67,62 +54,37 @@ std::string difference_of_plain_from_itself(Trainer& plain, const Batch& batch, 
   return {};
 }
 
-// The modes as trained so far, and their reports.
-class SideBySide {
- public:
-  explicit SideBySide(const Options& options)
-      : seed_(options.seed), trainers_(make_trainers(options)) {
-    for (const NamedMode& mode : kModes) {
-      rows_.push_back({.mode = mode.name, .steps = {}, .difference = {}});
-    }
+/// Trains all modes on the batch; the turns rotate, so that no mode is always first.
+void step(std::vector<Trainer>& trainers, std::vector<ModeReport>& rows, const Batch& batch,
+          int64_t index, uint64_t seed) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const size_t turn = (i + static_cast<size_t>(index)) % rows.size();
+    rows[turn].steps.push_back(trainers[turn].step(batch, seed));
   }
-
-  void check_plain(const Batch& batch) {
-    rows_[0].difference = difference_of_plain_from_itself(trainers_[0], batch, seed_);
-  }
-
-  void step(const Batch& batch, int64_t index) {
-    for (size_t i = 0; i < rows_.size(); ++i) {
-      const size_t turn =
-          (i + static_cast<size_t>(index)) % rows_.size();  // no mode is always first
-      rows_[turn].steps.push_back(
-          trainers_[turn].step(batch, seed_ + static_cast<uint64_t>(index)));
-    }
-    for (size_t i = 1; i < rows_.size(); ++i) {
-      compare_with_plain(i, index);
-    }
-  }
-
-  std::string line() const {
-    std::string text =
-        fmt::format("loss {:.3f}  seconds", rows_[0].steps.back().loss.item<double>());
-    for (const ModeReport& row : rows_) {
-      text += fmt::format(" {:.2f}", row.steps.back().seconds);
-    }
-    return text;
-  }
-
-  const torch::nn::Module& plain_model() const { return trainers_[0].model(); }
-
-  std::vector<ModeReport> take_rows() && { return std::move(rows_); }
-
- private:
-  void compare_with_plain(size_t i, int64_t index) {
-    if (!rows_[i].difference.empty()) {
-      return;
-    }
-    const bool equal_loss = same_bits(rows_[0].steps.back().loss, rows_[i].steps.back().loss);
+  for (size_t i = 1; i < rows.size(); ++i) {
+    if (!rows[i].difference.empty()) continue;
+    const bool equal_loss = same_bits(rows[0].steps.back().loss, rows[i].steps.back().loss);
     const std::string which =
-        equal_loss ? first_difference(trainers_[0].model(), trainers_[i].model()) : "loss";
-    if (!which.empty()) {
-      rows_[i].difference = fmt::format("{} in step {}", which, index + 1);
-    }
+        equal_loss ? first_difference(trainers[0].model(), trainers[i].model()) : "loss";
+    if (!which.empty()) rows[i].difference = fmt::format("{} in step {}", which, index + 1);
   }
+}
 
-  uint64_t seed_;
-  std::vector<Trainer> trainers_;
-  std::vector<ModeReport> rows_;
-};
+/// Shows the last step on standard error: on a terminal the line is rewritten at every step;
+/// elsewhere about ten lines are printed.
+void show_progress(const std::vector<ModeReport>& rows, int64_t step, int64_t steps) {
+  constexpr int64_t kLinesWithoutTerminal = 10;
+  const bool is_terminal = isatty(STDERR_FILENO) != 0;
+  const bool is_last = step + 1 == steps;
+  const int64_t every = std::max<int64_t>(1, steps / kLinesWithoutTerminal);
+  if (!is_terminal && !is_last && step % every != 0) return;
+  std::string line = fmt::format("step {}/{}  loss {:.3f}  seconds", step + 1, steps,
+                                 rows[0].steps.back().loss.item<double>());
+  for (const ModeReport& row : rows) line += fmt::format(" {:.2f}", row.steps.back().seconds);
+  fmt::print(stderr, "{}{}{}", is_terminal ? "\r\033[K" : "", line,
+             is_terminal && !is_last ? "" : "\n");
+  std::fflush(stderr);
+}
 
 void print_header(const Report& report) {
   const Options& options = report.options;
@@ -140,20 +102,21 @@ Report run(const Options& options) {
   std::string text = read_text(options.text);
   Report report{.options = options, .text_bytes = static_cast<int64_t>(text.size()), .rows = {}};
   BatchSampler sampler(std::move(text), options.batch, options.model.sequence, options.seed);
-  SideBySide modes(options);
-  report.parameters = count_parameters(modes.plain_model());
-  print_header(report);
-
-  const Progress progress(options.steps);
-  for (int64_t step = 0; step < options.steps; ++step) {
-    const Batch batch = sampler.next();
-    if (step == 0) {
-      modes.check_plain(batch);
-    }
-    modes.step(batch, step);
-    progress.show(step, modes.line());
+  std::vector<Trainer> trainers;
+  for (const Mode& mode : kModes) {
+    trainers.emplace_back(options.model, mode, options.learning_rate, options.seed);
+    report.rows.push_back({.mode = mode.name, .steps = {}, .difference = {}});
   }
-  report.rows = std::move(modes).take_rows();
+  report.parameters = count_parameters(trainers[0].model());
+  print_header(report);
+  for (int64_t i = 0; i < options.steps; ++i) {
+    const Batch batch = sampler.next();
+    if (i == 0) {
+      report.rows[0].difference = difference_of_plain_from_itself(trainers[0], batch, options.seed);
+    }
+    step(trainers, report.rows, batch, i, options.seed + static_cast<uint64_t>(i));
+    show_progress(report.rows, i, options.steps);
+  }
   return report;
 }
 

@@ -15,15 +15,11 @@ namespace {
 
 constexpr int64_t kWarmupSteps = 10;  // steps in which the learning rate rises linearly
 
-class StopWatch {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
+using Clock = std::chrono::steady_clock;
 
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 Gpt2 make_seeded_model(const Gpt2Config& config, Mode mode, uint64_t seed) {
   torch::manual_seed(seed);
@@ -51,38 +47,31 @@ StepRecord Trainer::compute_gradients(const Batch& batch, uint64_t seed) {
   optimizer_.zero_grad();
   torch::manual_seed(seed);
   StepRecord record;
-  const StopWatch watch;
+  const Clock::time_point begin = Clock::now();
   const remat::MemoryMeter meter;
   at::Tensor loss = loss_(batch.inputs, batch.targets);
   record.resident_bytes = meter.current_bytes();
   loss.backward();
   record.peak_bytes = meter.peak_bytes();
   record.loss = loss.detach();
-  record.seconds = watch.seconds();
+  record.seconds = seconds_since(begin);
   return record;
 }
 
 StepRecord Trainer::step(const Batch& batch, uint64_t seed) {
   StepRecord record = compute_gradients(batch, seed);
-  const StopWatch watch;
+  const Clock::time_point begin = Clock::now();
   ++steps_;
   const double warm = static_cast<double>(steps_) / static_cast<double>(kWarmupSteps);
   optimizer_.param_groups().front().options().set_lr(learning_rate_ * std::min(1.0, warm));
   optimizer_.step();
-  record.seconds += watch.seconds();
+  record.seconds += seconds_since(begin);
   return record;
 }
 
 bool same_bits(const at::Tensor& expected, const at::Tensor& got) {
-  if (expected.defined() != got.defined()) {
-    return false;
-  }
-  if (!expected.defined()) {
-    return true;
-  }
-  if (expected.sizes() != got.sizes() || expected.dtype() != got.dtype()) {
-    return false;
-  }
+  if (!expected.defined() || !got.defined()) return expected.defined() == got.defined();
+  if (expected.sizes() != got.sizes() || expected.dtype() != got.dtype()) return false;
   const at::Tensor left = expected.contiguous();
   const at::Tensor right = got.contiguous();
   return std::memcmp(left.const_data_ptr(), right.const_data_ptr(), left.nbytes()) == 0;
@@ -95,9 +84,7 @@ std::string first_difference(const torch::nn::Module& expected, const torch::nn:
     if (!same_bits(parameter.value().grad(), other.grad())) {
       return "gradient of " + parameter.key();
     }
-    if (!same_bits(parameter.value(), other)) {
-      return parameter.key();
-    }
+    if (!same_bits(parameter.value(), other)) return parameter.key();
   }
   return {};
 }

@@ -8,6 +8,7 @@
 #include <torch/csrc/utils/pythoncapi_compat.h>
 
 #include <cstdint>
+#include <utility>
 
 #include "errors.h"
 
@@ -30,12 +31,12 @@ void set_agreement(const py::object& met) {
 
 void tell_agreement(const Settings& settings, PyObject* function) {
   if (!agreement) return;
-  const Settings::Told now{function, agreement_number};
-  if (settings.told == now) return;
+  const std::pair<const PyObject*, uint64_t> now{function, agreement_number};
+  if (settings.reported == now) return;
   PyObject* const keywords = settings.keywords ? settings.keywords->get() : Py_None;
   const THPObjectPtr done(PyObject_CallFunctionObjArgs(agreement, keywords, function, nullptr));
   if (!done) throw_python_error();
-  settings.told = now;
+  settings.reported = now;
 }
 
 void add_agreement(PyObject* module) {

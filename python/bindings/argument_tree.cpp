@@ -4,12 +4,14 @@
 #include "argument_tree.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include <c10/util/irange.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/object_ptr.h>
 
 #include <string>
+#include <utility>
 
 #include <remat/tape/region_label.h>
 
@@ -20,16 +22,11 @@
 namespace remat::python {
 namespace {
 
-/// Raises RecursionError for an object that contains itself.
-class Depth {
- public:
-  Depth() {
-    if (Py_EnterRecursiveCall(" while a region looks for tensors")) throw python_error();
-  }
-  Depth(const Depth&) = delete;
-  Depth& operator=(const Depth&) = delete;
-  ~Depth() { Py_LeaveRecursiveCall(); }
-};
+/// Raises RecursionError for an object that contains itself. Keep the result while looking into it.
+[[nodiscard]] auto enter_container() {
+  if (Py_EnterRecursiveCall(" while a region looks for tensors")) throw python_error();
+  return c10::make_scope_exit([] { Py_LeaveRecursiveCall(); });
+}
 
 }  // namespace
 
@@ -44,6 +41,11 @@ PyObject* CallArguments::pass_to(PyObject* function) const {
 class ArgumentTree::Taker {
  public:
   Taker(ArgumentTree& tree, std::vector<at::Tensor>& tensors) : tree_(tree), tensors_(tensors) {}
+  Taker(const Taker&) = delete;
+  Taker& operator=(const Taker&) = delete;
+  ~Taker() {
+    for (PyObject* const object : kept_) Py_DECREF(object);
+  }
 
   void take(PyObject* object) {
     PyTypeObject* const type = Py_TYPE(object);
@@ -100,7 +102,7 @@ class ArgumentTree::Taker {
 
   void take_tuple(Kind kind, PyTypeObject* type, PyObject* object) {
     if (seen(object)) return;
-    const Depth depth;
+    const auto depth = enter_container();
     const Py_ssize_t size = PyTuple_GET_SIZE(object);
     add({kind, static_cast<uint32_t>(size),
          type ? Py_NewRef(reinterpret_cast<PyObject*>(type)) : nullptr});
@@ -109,7 +111,7 @@ class ArgumentTree::Taker {
 
   void take_list(PyObject* object) {
     if (seen(object)) return;
-    const Depth depth;
+    const auto depth = enter_container();
     add({Kind::kList, 0});
     take_items(object);
   }
@@ -129,7 +131,7 @@ class ArgumentTree::Taker {
 
   void take_dict(PyObject* object) {
     if (seen(object)) return;
-    const Depth depth;
+    const auto depth = enter_container();
     PyObject* const keys = checked(PyDict_Keys(object));
     PyObject* const values = PyDict_Values(object);
     if (values) kept_.push_back(values);
@@ -139,23 +141,19 @@ class ArgumentTree::Taker {
 
   void take_pytree(PyObject* node, PyObject* object) {
     if (seen(object)) return;
-    const Depth depth;
-    const PytreeParts parts = flatten(node, object);
-    kept_.push_back(parts.children);
-    add({Kind::kPytree, 0, PyObject_GetAttrString(node, "unflatten_fn"), parts.context});
+    const auto depth = enter_container();
+    auto [children, context] = flatten(node, object);
+    PyObject* const list = children.release();
+    kept_.push_back(list);
+    add({Kind::kPytree, 0, PyObject_GetAttrString(node, "unflatten_fn"), context.release()});
     checked(tree_.nodes_.back().object);
-    take_items(parts.children);
+    take_items(list);
   }
 
   ArgumentTree& tree_;
   std::vector<at::Tensor>& tensors_;
   c10::SmallVector<PyObject*, 4> seen_;
-
-  struct Kept : c10::SmallVector<PyObject*, 4> {
-    ~Kept() {
-      for (PyObject* const object : *this) Py_DECREF(object);
-    }
-  } kept_;
+  c10::SmallVector<PyObject*, 4> kept_;  // owned
 };
 
 class ArgumentTree::Builder {
@@ -272,12 +270,11 @@ void ArgumentTree::release() noexcept {
 }
 
 PyObject* ArgumentTree::call(PyObject* function, c10::ArrayRef<at::Tensor> tensors) const {
-  struct Values : c10::SmallVector<PyObject*, 8> {
-    ~Values() {
-      const ErrorAside error;
-      for (PyObject* const value : *this) Py_DECREF(value);
-    }
-  } values;
+  c10::SmallVector<PyObject*, 8> values;
+  const auto release_values = c10::make_scope_exit([&] {
+    const ErrorAside error;
+    for (PyObject* const value : values) Py_DECREF(value);
+  });
   const size_t count =
       positional_ + (keywords_ ? static_cast<size_t>(PyTuple_GET_SIZE(keywords_)) : 0);
   try {
@@ -325,7 +322,7 @@ class OutputWalk {
  private:
   template <class Item>
   void walk_children(Py_ssize_t size, Item&& item) {
-    const Depth depth;
+    const auto depth = enter_container();
     for (const auto i : c10::irange(size)) {
       path_.push_back({nullptr, i});
       walk(item(i));
@@ -334,7 +331,7 @@ class OutputWalk {
   }
 
   void walk_dict(PyObject* dict) {
-    const Depth depth;
+    const auto depth = enter_container();
     Py_ssize_t position = 0;
     PyObject* key = nullptr;
     PyObject* value = nullptr;
@@ -346,11 +343,9 @@ class OutputWalk {
   }
 
   void walk_pytree(PyObject* node, PyObject* object) {
-    const PytreeParts parts = flatten(node, object);
-    THPObjectPtr children(parts.children);
-    THPObjectPtr context(parts.context);
-    walk_children(PyList_GET_SIZE(children.get()),
-                  [&](Py_ssize_t i) { return PyList_GET_ITEM(children.get(), i); });
+    const auto [children, context] = flatten(node, object);
+    PyObject* const list = const_cast<PyObject*>(children.get());
+    walk_children(PyList_GET_SIZE(list), [&](Py_ssize_t i) { return PyList_GET_ITEM(list, i); });
   }
 
   [[noreturn]] void reject(PyObject* object) const {
@@ -369,15 +364,10 @@ class OutputWalk {
         "pass.");
   }
 
-  struct Step {
-    PyObject* key;  // null if the index counts
-    Py_ssize_t index;
-  };
-
   const OutputRule rule_;
   const std::string& region_;
   std::vector<at::Tensor>& tensors_;
-  c10::SmallVector<Step, 4> path_;
+  c10::SmallVector<std::pair<PyObject*, Py_ssize_t>, 4> path_;  // a key, or null and an index
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // The first two calls of checkpoint(options)(fn)(args...).
-#include "checkpoint_types.h"
+#include "bindings.h"
 
 #include <c10/util/Exception.h>
 #include <torch/csrc/Exceptions.h>
@@ -129,13 +129,9 @@ void add_checkpoint(PyObject* module) {
                         "The result of checkpoint(options): call it with the function.");
   checkpointed_type =
       make_wrapper_type("remat_meta._C.Checkpointed", "A function whose calls are checkpointed.");
-  const bool failed =
-      PyModule_AddObjectRef(module, "CheckpointBuilder",
-                            reinterpret_cast<PyObject*>(checkpoint_builder_type)) < 0 ||
-      PyModule_AddObjectRef(module, "Checkpointed",
-                            reinterpret_cast<PyObject*>(checkpointed_type)) < 0 ||
-      PyModule_AddFunctions(module, checkpoint_functions) < 0;
-  if (failed) throw python_error();
+  checked(PyModule_AddType(module, checkpoint_builder_type));
+  checked(PyModule_AddType(module, checkpointed_type));
+  checked(PyModule_AddFunctions(module, checkpoint_functions));
 }
 
 }  // namespace remat::python

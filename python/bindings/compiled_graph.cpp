@@ -1,6 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-#include "compiled_graph.h"
+// Graphs that a compiler turned into machine code, as one op each.
+//
+// Note [Compiled graphs]: the code that inductor generates for a graph allocates memory without
+// the dispatcher and writes it in kernels of its own. Seen op by op, tensors would come from
+// nowhere, and writes would be missed. So in a region the graph is run by an op, without
+// interception in it:
+//
+//   remat::compiled_graph(PyObject graph, str code, Tensor[] read, Tensor(a!)[] written,
+//                         Scalar[] numbers) -> (Tensor[], Scalar[])
+//
+// Regions log this op, tapes replay it, and policies may SAVE it, as any other op. `graph` is
+// called with the other three arguments; the tapes that call it hold it. `code` identifies what it
+// computes: recompiling the same graph gives the same `code`, and a replay with another one
+// differs.
+#include "bindings.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>

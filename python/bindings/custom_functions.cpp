@@ -22,7 +22,7 @@
 #include "errors.h"
 #include "forward_results.h"
 #include "function_wrapper.h"
-#include "named_call_run.h"
+#include "named_calls.h"
 #include "owned_object.h"
 #include "remat_handle.h"
 
@@ -204,12 +204,9 @@ void add_custom_functions(PyObject* module) {
                         "The result of auto_forward(names): call it with forward().");
   forward_type =
       make_wrapper_type("remat_meta._C.AutoForward", "A forward() that is a named call.");
-  const bool failed =
-      PyModule_AddObjectRef(module, "AutoForwardBuilder",
-                            reinterpret_cast<PyObject*>(forward_builder_type)) < 0 ||
-      PyModule_AddObjectRef(module, "AutoForward", reinterpret_cast<PyObject*>(forward_type)) < 0 ||
-      PyModule_AddFunctions(module, custom_functions) < 0;
-  if (failed) throw python_error();
+  checked(PyModule_AddType(module, forward_builder_type));
+  checked(PyModule_AddType(module, forward_type));
+  checked(PyModule_AddFunctions(module, custom_functions));
 }
 
 }  // namespace remat::python

@@ -15,7 +15,6 @@
 
 #include "budget.h"
 #include "errors.h"
-#include "policy_object.h"
 #include "policy_table.h"
 
 namespace remat::python {

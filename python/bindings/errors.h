@@ -8,6 +8,7 @@
 
 #include <exception>
 #include <string>
+#include <utility>
 
 namespace remat::python {
 
@@ -37,6 +38,11 @@ inline PyObject* checked(PyObject* made) {
   return made;
 }
 
+/// Throws the Python error that is set if `status` is negative.
+inline void checked(int status) {
+  if (status < 0) throw python_error();
+}
+
 /// Throws the Python error that is set as a python_error.
 [[noreturn]] void throw_python_error();
 
@@ -44,5 +50,19 @@ inline PyObject* checked(PyObject* made) {
 /// if that is a Python error. Other Python errors get a note that begins with `note`.
 [[noreturn]] void rethrow_in_python(const std::exception_ptr& error,
                                     const std::exception_ptr& escaped, const char* note);
+
+/// Calls `fn` and immediately raises the errors that warning filters make of its warnings. At the
+/// end of the binding, where they would be raised otherwise, the binding's result would be lost.
+/// Throws python_error and what `fn` throws. Call under the GIL.
+template <class Fn>
+void with_warnings_now(Fn&& fn) {
+  torch::PyWarningHandler warnings;
+  try {
+    std::forward<Fn>(fn)();
+  } catch (...) {
+    warnings.set_in_exception();
+    throw;
+  }
+}
 
 }  // namespace remat::python

@@ -15,8 +15,7 @@
 #include <utility>
 
 #include "errors.h"
-#include "named_call_run.h"
-#include "py_node_compat.h"
+#include "named_calls.h"
 
 namespace remat::python {
 namespace {

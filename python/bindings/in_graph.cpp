@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-#include "in_graph.h"
+// Python functions that torch.compile traces in place of C calls, and the policy queries they make.
+//
+// Note [In compiled code]: when Dynamo traces a call of an object, it looks the call up in the
+// dict of the object's type, and traces what it finds if that is a Python function; Python itself
+// calls the type's slot. So the dicts of our types have Python functions for the compiler, and
+// calls outside of compiled code stay in C. Such a function finds what it must know of an object
+// in the object's attribute "_graph_key", a string, which _compile.py makes on first access.
+// Dynamo guards strings by their value, so code that was compiled for one policy does not serve
+// another.
+#include "bindings.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
@@ -22,7 +32,7 @@
 #include <remat/tape/region_policy.h>
 
 #include "function_wrapper.h"
-#include "policy_object.h"
+#include "policy_table.h"
 #include "settings.h"
 
 namespace remat::python {
@@ -30,29 +40,12 @@ namespace {
 
 namespace py = pybind11;
 
-thread_local bool compiles_in_region = false;  // set by CompilesHere
+thread_local bool compiles_in_region = false;  // set by call_compiler()
 
 /// The state that guards of compiled code check: where that code runs, or where code that is being
 /// compiled is to run.
 struct Surroundings {
   bool in_region() const { return compiles_in_region || detail::is_in_region(); }
-};
-
-/// While alive, no region sees what this thread does. The thread's dispatch keys stay as they are,
-/// since a compiler writes guards on them.
-class CompilesHere {
- public:
-  CompilesHere() : outer_(std::exchange(compiles_in_region, Surroundings().in_region())) {
-    if (ops_were_seen_) switch_interception(true);
-  }
-  CompilesHere(const CompilesHere&) = delete;
-  CompilesHere& operator=(const CompilesHere&) = delete;
-  ~CompilesHere() { compiles_in_region = outer_; }
-
- private:
-  bool outer_;
-  bool ops_were_seen_ = interception_is_on();
-  SuspendScopes unseen_;
 };
 
 void set_traced(const py::type& type, const char* name, const py::function& function) {
@@ -73,7 +66,7 @@ py::dict keywords_of(const py::object& checkpoint) {
   return keywords ? py::reinterpret_borrow<py::dict>(keywords->get()) : py::dict();
 }
 
-py::object said(const std::optional<Policy>& policy) {
+py::object policy_object(const std::optional<Policy>& policy) {
   return policy ? py::reinterpret_borrow<py::object>(object_of(*policy)) : py::none();
 }
 
@@ -109,13 +102,13 @@ py::object policy_of_op(const py::object& checkpoint, const std::string& name,
   const std::shared_ptr<const RegionPolicy> policy = region_policy_of(checkpoint);
   const std::optional<OpInfo> info = info_of(name, overload);
   if (!policy || !info) return py::none();
-  if (const auto by_name = policy->of_call(call)) return said(by_name);
-  return said(policy->of_op(*info, /*is_composite=*/false));
+  if (const auto by_name = policy->of_call(call)) return policy_object(by_name);
+  return policy_object(policy->of_op(*info, /*is_composite=*/false));
 }
 
 py::object policy_of_call(const py::object& checkpoint, const std::string& name) {
   const std::shared_ptr<const RegionPolicy> policy = region_policy_of(checkpoint);
-  return policy ? said(policy->of_call(name)) : py::none();
+  return policy ? policy_object(policy->of_call(name)) : py::none();
 }
 
 bool is_out_variant(const c10::OperatorHandle& op) {
@@ -166,9 +159,15 @@ std::vector<std::string> rules_of_composites(const py::object& checkpoint) {
   return found;
 }
 
+/// Calls a compiler so that no region sees what it does. The thread's dispatch keys stay as they
+/// are, since a compiler writes guards on them.
 py::object call_compiler(const py::object& compile, const py::args& args,
                          const py::kwargs& keywords) {
-  const CompilesHere here;
+  const bool outer = std::exchange(compiles_in_region, Surroundings().in_region());
+  const bool ops_were_seen = interception_is_on();
+  const SuspendScopes unseen;
+  if (ops_were_seen) switch_interception(true);
+  const auto restore = c10::make_scope_exit([outer] { compiles_in_region = outer; });
   return compile(*args, **keywords);
 }
 

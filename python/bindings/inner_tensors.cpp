@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Finds inner tensors by __tensor_flatten__ or by attributes.
-#include "inner_tensors.h"
+#include "bindings.h"
 
 #include <c10/util/irange.h>
 #include <torch/csrc/Exceptions.h>

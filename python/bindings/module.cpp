@@ -21,27 +21,20 @@
 #include <remat/tape/scope.h>
 
 #include "agreement.h"
+#include "bindings.h"
 #include "budget.h"
-#include "checkpoint_types.h"
-#include "compiled_graph.h"
 #include "custom_functions.h"
 #include "docstrings.h"
 #include "errors.h"
 #include "first_use.h"
-#include "functional_call.h"
-#include "in_graph.h"
-#include "inner_tensors.h"
 #include "named_calls.h"
-#include "offload.h"
 #include "owned_object.h"
 #include "policy_table.h"
-#include "python_places.h"
+#include "python_state.h"
 #include "remat_handle.h"
-#include "reports.h"
 #include "saved_tensors_hooks.h"
 #include "sharded_modules.h"
-#include "tensor_hook_dicts.h"
-#include "tiles.h"
+#include "tensor_hooks.h"
 
 namespace remat::python {
 namespace {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-#include "offload.h"
+// C++ stores for Python: host_memory_store(), and the engine behind offload().
+#include "bindings.h"
 
 #include <torch/csrc/utils/pybind.h>
 

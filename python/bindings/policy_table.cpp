@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// PolicyTable for Python, and policies that are Python functions.
+// Policies, policy tables and policy functions of Python.
 #include "policy_table.h"
 
 #include <c10/util/Exception.h>
@@ -10,8 +10,11 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/utils/pythoncapi_compat.h>
 #include <torch/csrc/utils/tensor_memoryformats.h>
 
+#include <array>
+#include <cstring>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -21,9 +24,48 @@
 
 #include "docstrings.h"
 #include "errors.h"
-#include "policy_object.h"
 
 namespace remat::python {
+namespace {
+
+constexpr std::array kPolicies{Policy::kSave, Policy::kRecompute, Policy::kOffload};
+std::array<PyObject*, kPolicies.size()> objects{};  // in the order of kPolicies
+
+/// If `object` is a member of torch's enum CheckpointPolicy, the name of our member with that
+/// meaning; else null.
+const char* meant_by(PyObject* object) {
+  if (std::strcmp(Py_TYPE(object)->tp_name, "CheckpointPolicy") != 0) return nullptr;
+  THPObjectPtr name(PyObject_GetAttrString(object, "name"));
+  const char* const text = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
+  PyErr_Clear();
+  if (!text) return nullptr;
+  return std::strstr(text, "SAVE") ? "SAVE" : "RECOMPUTE";
+}
+
+}  // namespace
+
+void set_policy_objects(PyObject* const* members) {
+  for (size_t i = 0; i < objects.size(); ++i) objects[i] = Py_NewRef(members[i]);
+}
+
+Policy policy_of(const char* where, PyObject* object) {
+  for (size_t i = 0; i < objects.size(); ++i) {
+    if (objects[i] == object) return kPolicies[i];
+  }
+  const char* const meant = meant_by(object);
+  TORCH_CHECK(!meant, "[", where, "] policy: expected a remat_meta.CheckpointPolicy, got ",
+              type_of(object), ". Pass remat_meta.CheckpointPolicy.", meant ? meant : "", ".");
+  TORCH_CHECK(false, "[", where, "] policy: expected a CheckpointPolicy, got ", type_of(object),
+              ". Pass CheckpointPolicy.SAVE, RECOMPUTE or OFFLOAD.");
+}
+
+PyObject* object_of(Policy policy) {
+  for (size_t i = 0; i < objects.size(); ++i) {
+    if (kPolicies[i] == policy) return objects[i];
+  }
+  return Py_None;
+}
+
 namespace {
 
 /// Converts a string, or an op such as torch.ops.aten.mm or torch.ops.aten.mm.default.
@@ -102,10 +144,12 @@ std::pair<py::list, py::dict> python_arguments(const OpCall& call) {
   return {std::move(positional), std::move(keywords)};
 }
 
-PyObject* ask_function() {
+PyObject* policy_caller() {
   static PyObject* found = nullptr;  // Note [Imports and the GIL]
   if (!found)
-    found = py::object(py::module_::import("remat_meta._policy").attr("_ask")).release().ptr();
+    found = py::object(py::module_::import("remat_meta._policy").attr("call_policy_function"))
+                .release()
+                .ptr();
   return found;
 }
 
@@ -116,7 +160,7 @@ PolicyFunction make_function(SharedObject function) {
     const py::handle op = torch::detail::getTorchApiFunction(query.op.info().op());
     const py::str call(query.call.data(), query.call.size());
     THPObjectPtr answer(PyObject_CallFunctionObjArgs(
-        ask_function(), function->get(), call.ptr(), query.is_recompute ? Py_True : Py_False,
+        policy_caller(), function->get(), call.ptr(), query.is_recompute ? Py_True : Py_False,
         op.ptr(), positional.ptr(), keywords.ptr(), nullptr));
     if (!answer) throw_python_error();
     if (answer.get() == Py_None) return std::nullopt;

@@ -11,10 +11,9 @@
 #include <remat/tape/region_label.h>
 
 #include "errors.h"
-#include "hook_handle_ids.h"
 #include "owned_object.h"
 #include "remat_handle.h"
-#include "tensor_hook_dicts.h"
+#include "tensor_hooks.h"
 
 namespace remat::python {
 namespace {

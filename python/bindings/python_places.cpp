@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-#include "python_places.h"
+// Source places of Python code.
+#include "bindings.h"
 
 #include <pybind11/pybind11.h>
 

@@ -1,18 +1,57 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Reads and sets context variables, function modes and the compiler.
+// Reads and sets context variables, function modes, swapped parameters and the compiler.
 #include "python_state.h"
 
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/object_ptr.h>
+#include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/utils/pythoncapi_compat.h>
 
 #include "errors.h"
-#include "functional_call.h"
 #include "owned_object.h"
 
 namespace remat::python {
 namespace {
+
+// Note [functional_call]: it swaps a module's parameters while it runs, and restores them before
+// backward. A replay of a region inside swaps them again, with the tensors that the forward had.
+// _functional.py reports the calls that are open on a thread.
+
+thread_local PyObject* functional_calls =
+    nullptr;  // a list, created by the first call and never freed
+
+void push_functional_call(const py::object& call) {
+  if (!functional_calls) functional_calls = checked(PyList_New(0));
+  if (PyList_Append(functional_calls, call.ptr()) < 0) throw python_error();
+}
+
+void pop_functional_call() {
+  const Py_ssize_t size = functional_calls ? PyList_GET_SIZE(functional_calls) : 0;
+  if (size > 0 && PyList_SetSlice(functional_calls, size - 1, size, nullptr) < 0)
+    throw python_error();
+}
+
+/// A tuple of the open calls, the outermost first, as a new reference; null if there are none.
+PyObject* open_functional_calls() {
+  if (!functional_calls || PyList_GET_SIZE(functional_calls) == 0) return nullptr;
+  return checked(PyList_AsTuple(functional_calls));
+}
+
+/// Swaps the tensors into the modules again. Returns the argument for leave_functional_calls().
+PyObject* enter_functional_calls(PyObject* calls) {
+  THPObjectPtr module(checked(PyImport_ImportModule("remat_meta._functional")));
+  return checked(PyObject_CallMethod(module, "enter", "(O)", calls));
+}
+
+/// Restores the modules' own tensors; `entered` may be null. Leaves no error set.
+void leave_functional_calls(PyObject* entered) {
+  if (!entered) return;
+  PyObject* const left = PyObject_CallMethod(entered, "close", nullptr);
+  if (!left) PyErr_WriteUnraisable(entered);
+  Py_XDECREF(left);
+  Py_DECREF(entered);
+}
 
 using at::impl::PythonTorchFunctionTLS;
 
@@ -119,6 +158,12 @@ CompilerAside::~CompilerAside() {
   if (!result) PyErr_WriteUnraisable(prior_);
   Py_XDECREF(result);
   Py_DECREF(prior_);
+}
+
+void add_functional_calls(PyObject* module) {
+  auto m = py::reinterpret_borrow<py::module_>(module);
+  m.def("_push_functional_call", torch::wrap_pybind_function(push_functional_call));
+  m.def("_pop_functional_call", torch::wrap_pybind_function(pop_functional_call));
 }
 
 }  // namespace remat::python

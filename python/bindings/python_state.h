@@ -26,7 +26,7 @@ class PythonState {
   friend class PythonStateScope;
 
   PyObject* context_;           // contextvars.Context
-  PyObject* functional_calls_;  // tensors swapped into modules, or null: see functional_call.h
+  PyObject* functional_calls_;  // tensors swapped into modules, or null: see Note [functional_call]
   PyObject* device_;            // CURRENT_DEVICE of torch.utils._device
   // A backward that starts at a subclass runs with __torch_function__ disabled.
   at::impl::PythonTorchFunctionTLS torch_function_;
@@ -59,5 +59,8 @@ class CompilerAside {
  private:
   PyObject* prior_ = nullptr;  // null if the compiler was not active
 };
+
+/// Adds the functions that _functional.py calls.
+void add_functional_calls(PyObject* module);
 
 }  // namespace remat::python

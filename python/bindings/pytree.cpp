@@ -47,17 +47,15 @@ PyObject* find_pytree_node(PyObject* object) {
   return node;
 }
 
-PytreeParts flatten(PyObject* node, PyObject* object) {
-  PyObject* const parts = PyObject_CallMethod(node, "flatten_fn", "O", object);
+std::pair<THPObjectPtr, THPObjectPtr> flatten(PyObject* node, PyObject* object) {
+  THPObjectPtr parts(PyObject_CallMethod(node, "flatten_fn", "O", object));
   if (!parts) throw python_error();
   PyObject* children = nullptr;
   PyObject* context = nullptr;
-  const bool ok = PyArg_ParseTuple(parts, "OO:flatten_fn", &children, &context) != 0;
-  PyObject* const list = ok ? PySequence_List(children) : nullptr;
-  if (list) Py_INCREF(context);
-  Py_DECREF(parts);
+  if (!PyArg_ParseTuple(parts, "OO:flatten_fn", &children, &context)) throw python_error();
+  THPObjectPtr list(PySequence_List(children));
   if (!list) throw python_error();
-  return {list, context};
+  return {std::move(list), THPObjectPtr::dup(context)};
 }
 
 }  // namespace remat::python

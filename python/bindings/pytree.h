@@ -4,6 +4,9 @@
 #pragma once
 
 #include <torch/csrc/python_headers.h>
+#include <torch/csrc/utils/object_ptr.h>
+
+#include <utility>
 
 namespace remat::python {
 
@@ -17,13 +20,8 @@ bool is_struct_sequence(PyTypeObject* type);
 /// there is none. Throws python_error.
 PyObject* find_pytree_node(PyObject* object);
 
-/// The parts of an object according to its registered node.
-struct PytreeParts {
-  PyObject* children;  ///< A list, as a new reference.
-  PyObject* context;   ///< A new reference.
-};
-
-/// Flattens `object` with its registered `node`. Throws python_error.
-PytreeParts flatten(PyObject* node, PyObject* object);
+/// Flattens `object` with its registered `node`: a list of the children, and the context. Throws
+/// python_error.
+std::pair<THPObjectPtr, THPObjectPtr> flatten(PyObject* node, PyObject* object);
 
 }  // namespace remat::python

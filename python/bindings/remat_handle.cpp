@@ -23,11 +23,9 @@
 #include "docstrings.h"
 #include "errors.h"
 #include "forward_results.h"
-#include "named_call_run.h"
+#include "named_calls.h"
 #include "owned_object.h"
-#include "policy_object.h"
-#include "py_node_compat.h"
-#include "warnings_now.h"
+#include "policy_table.h"
 
 namespace remat::python {
 namespace {
@@ -242,21 +240,13 @@ HandleBound::~HandleBound() {
 void add_remat_handle(PyObject* module) {
   auto m = py::reinterpret_borrow<py::module_>(module);
   py::class_<Handle>(m, "RematHandle", kRematHandleDoc)
-      .def("maybe_load_saved",
-           torch::wrap_pybind_function([](Handle& self) { return self.maybe_load_saved(); }),
+      .def("maybe_load_saved", torch::wrap_pybind_function(&Handle::maybe_load_saved),
            kMaybeLoadSavedDoc)
-      .def("save_or_load_inputs",
-           torch::wrap_pybind_function([](Handle& self, const py::args& inputs) {
-             return self.save_or_load_inputs(inputs);
-           }),
+      .def("save_or_load_inputs", torch::wrap_pybind_function(&Handle::save_or_load_inputs),
            kSaveOrLoadInputsDoc)
-      .def("save_for_backward",
-           torch::wrap_pybind_function(
-               [](Handle& self, const py::object& tensors) { self.save_for_backward(tensors); }),
+      .def("save_for_backward", torch::wrap_pybind_function(&Handle::save_for_backward),
            py::arg("tensors"), kHandleSaveDoc)
-      .def("record_outputs", torch::wrap_pybind_function([](Handle& self, const py::args& outputs) {
-             return self.record_outputs(outputs);
-           }),
+      .def("record_outputs", torch::wrap_pybind_function(&Handle::record_outputs),
            kRecordOutputsDoc)
       .def("__repr__", &Handle::show);
   m.def("get_handle", torch::wrap_pybind_function(get_handle), py::arg("ctx"),

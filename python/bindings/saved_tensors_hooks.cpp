@@ -141,7 +141,7 @@ void add_saved_tensors_hooks(PyObject* module) {
   py::class_<HooksObject>(m, "saved_tensors_hooks", kSavedTensorsHooksDoc)
       .def(py::init<py::object, py::object, py::object>(), py::arg("pack"), py::arg("unpack"),
            py::kw_only(), py::arg("capture_context") = py::none())
-      .def("__enter__", torch::wrap_pybind_function([](HooksObject& self) { self.enter(); }))
+      .def("__enter__", torch::wrap_pybind_function(&HooksObject::enter))
       .def("__exit__", torch::wrap_pybind_function(
                            [](HooksObject& self, const py::args& /*error*/) { self.exit(); }));
   m.def("_saved_tensor_info", torch::wrap_pybind_function(saved_tensor_info));

@@ -14,6 +14,7 @@
 #include <array>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "callbacks.h"
 #include "cuts_argument.h"
@@ -48,10 +49,6 @@ std::string as_string(const char* name, PyObject* value) {
 
 void set_region_name(Settings& settings, PyObject* value) {
   if (value != Py_None) settings.options.name = as_string("region_name", value);
-}
-
-void set_preserve_rng_state(Settings& settings, PyObject* value) {
-  settings.options.preserve_rng = as_bool("preserve_rng_state", value);
 }
 
 void set_determinism_check(Settings& settings, PyObject* value) {
@@ -90,14 +87,6 @@ void set_generators(Settings& settings, PyObject* value) {
                      "]: expected a torch.Generator, got ", type_of(generator), ".");
     settings.options.generators.push_back(THPGenerator_Unwrap(generator));
   }
-}
-
-void set_early_stop(Settings& settings, PyObject* value) {
-  settings.options.early_stop = as_bool("early_stop", value);
-}
-
-void set_intercept(Settings& settings, PyObject* value) {
-  settings.options.intercept = as_bool("intercept", value);
 }
 
 template <class Value, size_t kCount>
@@ -153,10 +142,6 @@ void set_offload_store(Settings& settings, PyObject* value) {
   }
 }
 
-void set_offload_inputs(Settings& settings, PyObject* value) {
-  settings.options.offload_inputs = as_bool("offload_inputs", value);
-}
-
 // Internal: the drop-in for torch's checkpoint allows any leaf.
 void set_any_output(Settings& settings, PyObject* value) {
   settings.output_rule =
@@ -175,43 +160,52 @@ void set_op_site(Settings& settings, PyObject* value) {
   };
 }
 
-struct Option {
-  std::string_view name;
-  void (*set)(Settings&, PyObject*);
-};
+/// A name, and the flag that it sets or the function that applies it.
+using Option = std::pair<std::string_view,
+                         std::variant<bool CheckpointOptions::*, void (*)(Settings&, PyObject*)>>;
 
 constexpr std::array kOptions{
     Option{"region_name", set_region_name},
-    Option{"preserve_rng_state", set_preserve_rng_state},
+    Option{"preserve_rng_state", &CheckpointOptions::preserve_rng},
     Option{"determinism_check", set_determinism_check},
     Option{"saved_tensors_hooks", set_saved_tensors_hooks},
     Option{"recompute_state_hooks", set_recompute_state_hooks},
-    Option{"early_stop", set_early_stop},
-    Option{"intercept", set_intercept},
+    Option{"early_stop", &CheckpointOptions::early_stop},
+    Option{"intercept", &CheckpointOptions::intercept},
     Option{"implicit_keep", set_implicit_keep},
     Option{"policy", set_policy},
     Option{"replay", set_replay},
     Option{"cuts", set_cuts},
     Option{"plan", set_plan},
     Option{"offload_store", set_offload_store},
-    Option{"offload_inputs", set_offload_inputs},
+    Option{"offload_inputs", &CheckpointOptions::offload_inputs},
     Option{"generators", set_generators},
     Option{"_any_output", set_any_output},
     Option{"_op_site", set_op_site},
 };
 
+void apply(const Option& option, Settings& settings, PyObject* value) {
+  const auto& [name, action] = option;
+  if (const auto* const flag = std::get_if<bool CheckpointOptions::*>(&action)) {
+    settings.options.*(*flag) = as_bool(name.data(), value);
+  } else {
+    std::get<void (*)(Settings&, PyObject*)>(action)(settings, value);
+  }
+}
+
 /// The option that `name` resembles, or whose last word it is (as in C++'s `name`); empty if none.
 std::string nearest_option(std::string_view name) {
   py::list known;
   for (const Option& option : kOptions) {
-    if (option.name[0] != '_') known.append(py::str(option.name.data(), option.name.size()));
+    if (option.first[0] != '_') known.append(py::str(option.first.data(), option.first.size()));
   }
   const py::object near = py::module_::import("difflib").attr("get_close_matches");
   const py::list found = near(py::str(name.data(), name.size()), known, /*n=*/1);
   if (!found.empty()) return found[0].cast<std::string>();
   const std::string last_word = "_" + std::string(name);
   for (const Option& option : kOptions) {
-    if (option.name[0] != '_' && option.name.ends_with(last_word)) return std::string(option.name);
+    if (option.first[0] != '_' && option.first.ends_with(last_word))
+      return std::string(option.first);
   }
   return "";
 }
@@ -281,8 +275,8 @@ PyObject* Settings::show() const {
 void set_option(Settings& settings, std::string_view name, PyObject* value) {
   std::string known;
   for (const Option& option : kOptions) {
-    if (option.name == name) return option.set(settings, value);
-    if (option.name[0] != '_') known.append(known.empty() ? "" : ", ").append(option.name);
+    if (option.first == name) return apply(option, settings, value);
+    if (option.first[0] != '_') known.append(known.empty() ? "" : ", ").append(option.first);
   }
   TORCH_CHECK_TYPE(false, "[checkpoint] ", name, ": expected one of the options ", known,
                    "; got another name.", hint_of(name));

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <remat/backend/checkpoint_options.h>
@@ -37,12 +38,7 @@ class Settings final : public WrapperState {
 
   /// The function of the last region with these settings that was reported to the agreement of
   /// ranks, and the number of that agreement. Use under the GIL.
-  struct Told {
-    const PyObject* function = nullptr;
-    uint64_t agreement = 0;
-    bool operator==(const Told&) const = default;
-  };
-  mutable Told told;
+  mutable std::pair<const PyObject*, uint64_t> reported{nullptr, 0};
 };
 
 /// Converts any iterable to a tuple, which holds the items. Throws TypeError that names `name`.

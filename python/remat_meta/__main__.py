@@ -66,7 +66,7 @@ def show_state() -> int:
     return 0
 
 
-def tell_on_stderr() -> None:
+def log_to_stderr() -> None:
     """Shows remat's log messages on stderr, although the script does not set up logging."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(message)s"))
@@ -133,7 +133,7 @@ def main() -> int:
         if not os.path.exists(given.script):
             parser.error(f"expected a script, got {given.script}, which is not there")
     sys.argv = [given.script, *given.arguments]
-    tell_on_stderr()
+    log_to_stderr()
     if given.patch:
         run_patched(given.script, given.is_module)
     else:

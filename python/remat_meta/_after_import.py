@@ -7,9 +7,17 @@ import importlib.machinery
 import sys
 
 
-class _Loader(importlib.abc.Loader):
-    def __init__(self, loader, call):
-        self._loader, self._call = loader, call
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds one module and is its loader, until the module has been loaded."""
+
+    def __init__(self, name, call):
+        self._name, self._call = name, call
+
+    def find_spec(self, name, path=None, target=None):
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target) if name == self._name else None
+        if spec:
+            self._loader, spec.loader = spec.loader, self
+        return spec
 
     def create_module(self, spec):
         return self._loader.create_module(spec)
@@ -17,20 +25,6 @@ class _Loader(importlib.abc.Loader):
     def exec_module(self, module):
         module.__loader__ = module.__spec__.loader = self._loader
         self._loader.exec_module(module)
-        self._call()
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, name, call):
-        self._name, self._call = name, call
-
-    def find_spec(self, name, path=None, target=None):
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target) if name == self._name else None
-        if spec:
-            spec.loader = _Loader(spec.loader, self._finish)
-        return spec
-
-    def _finish(self):
         sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
         self._call()
 

@@ -48,7 +48,7 @@ def _hash(text):
     return hashlib.sha1(text.encode()).hexdigest()[:12]
 
 
-def _words(value):
+def _text_of(value):
     """Returns a text for a setting; ranks with equal settings get equal texts."""
     if value is None:
         text = "none"
@@ -58,9 +58,9 @@ def _words(value):
         text = value.to_json()
     elif dataclasses.is_dataclass(value):
         fields = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
-        text = ", ".join(f"{name} {_words(part)}" for name, part in fields)
+        text = ", ".join(f"{name} {_text_of(part)}" for name, part in fields)
     elif isinstance(value, (list, tuple)):
-        text = f"[{', '.join(map(_words, value))}]"
+        text = f"[{', '.join(map(_text_of, value))}]"
     elif isinstance(value, (enum.Enum, torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         text = str(value)
     else:
@@ -73,9 +73,9 @@ def _settings(engine, intercept, policy, cuts, plan):
     return {
         "engine": "tape" if plan else engine,
         "intercept": str(intercept),
-        "policy": _words(policy),
-        "cuts": _words(cuts),
-        "plan": _words(plan and plan.cuts),
+        "policy": _text_of(policy),
+        "cuts": _text_of(cuts),
+        "plan": _text_of(plan and plan.cuts),
     }
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Graphs compiled by inductor, called in regions of eager code: see Note [Compiled graphs] in compiled_graph.h."""
+"""Graphs compiled by inductor, called in regions of eager code: see Note [Compiled graphs] in compiled_graph.cpp."""
 
 import functools
 
@@ -9,7 +9,6 @@ from torch import Tensor
 
 from . import _C
 from ._after_import import after_import
-from ._stand_ins import stand_ins
 
 # Kinds of a graph's arguments and results. A result that is an argument has that argument's index instead.
 _NOTHING, _NUMBER, _READ, _WRITTEN, _MADE = range(-5, 0)
@@ -30,7 +29,7 @@ def _kind(value, of_tensors):
     return _NOTHING if value is None else _refuse("a graph of tensors and numbers", f"a {type(value).__name__}")
 
 
-def _those(wanted, values, kinds):
+def _select(wanted, values, kinds):
     return [value for value, kind in zip(values, kinds, strict=True) if kind == wanted]
 
 
@@ -46,22 +45,19 @@ def _copy(tensor):
     return copy if copy.stride() == tensor.stride() else tensor
 
 
-class _Call:
-    """The graph that the op calls. Tapes keep it and call it with their own tensors."""
+def _call(run, graph, kinds, read, written, numbers):
+    """The work of the op; tapes keep the first three arguments and call it with their own tensors.
 
-    def __init__(self, run, graph, kinds):
-        self._run, self._graph, self._kinds = run, graph, kinds
-
-    def __call__(self, read, written, numbers):
-        """Returns the new tensors; then the kinds of all results, followed by the numbers."""
-        if self._graph.fx_kwargs.get("is_backward"):
-            # A backward graph may overwrite saved tensors, which only a replay of what computed them would read later.
-            read = [_copy(tensor) for tensor in read]
-        given = _put_together(self._kinds, {_READ: read, _WRITTEN: written, _NUMBER: numbers})
-        places = {id(value): place for place, value in enumerate(given) if isinstance(value, Tensor)}
-        results = self._run(self._graph, list(given))
-        kinds = [_kind(result, places.get(id(result), _MADE)) for result in results]
-        return _those(_MADE, results, kinds), [len(kinds), *kinds, *_those(_NUMBER, results, kinds)]
+    Returns the new tensors; then the kinds of all results, followed by the numbers.
+    """
+    if graph.fx_kwargs.get("is_backward"):
+        # A backward graph may overwrite saved tensors, which only a replay of what computed them would read later.
+        read = [_copy(tensor) for tensor in read]
+    given = _put_together(kinds, {_READ: read, _WRITTEN: written, _NUMBER: numbers})
+    places = {id(value): place for place, value in enumerate(given) if isinstance(value, Tensor)}
+    results = run(graph, list(given))
+    kinds = [_kind(result, places.get(id(result), _MADE)) for result in results]
+    return _select(_MADE, results, kinds), [len(kinds), *kinds, *_select(_NUMBER, results, kinds)]
 
 
 def _run_as_op(run, graph, inputs):
@@ -70,8 +66,8 @@ def _run_as_op(run, graph, inputs):
     given = list(inputs)
     inputs.clear()  # as the graph itself does, so that the caller keeps none of them alive
     kinds = [_kind(value, _WRITTEN if i in graph.mutated_input_idxs else _READ) for i, value in enumerate(given)]
-    lists = [_those(kind, given, kinds) for kind in (_READ, _WRITTEN, _NUMBER)]
-    made, [count, *rest] = _C._call_compiled_graph(_Call(run, graph, kinds), graph.cache_key, *lists)
+    lists = [_select(kind, given, kinds) for kind in (_READ, _WRITTEN, _NUMBER)]
+    made, [count, *rest] = _C._call_compiled_graph(functools.partial(_call, run, graph, kinds), graph.cache_key, *lists)
     return tuple(_put_together(rest[:count], {_MADE: made, _NUMBER: rest[count:]}, given))
 
 
@@ -91,7 +87,12 @@ def _teach_inductor():
     CompiledFxGraph.__call__ = _as_op_in_regions(CompiledFxGraph.__call__)
 
 
-def _of_what_is_written(increment_version):
+def stand_ins(tensors):
+    """Returns for each tensor from outside its stand-in in the replay's graph; other values are returned unchanged."""
+    return tuple(_C._stand_in(t) if isinstance(t, torch.Tensor) else t for t in tensors or ())
+
+
+def _bumping_stand_ins(increment_version):
     """Compiled code bumps the versions of what its graph wrote; a replay wrote only stand-ins, so it bumps theirs."""
 
     @functools.wraps(increment_version)
@@ -103,5 +104,5 @@ def _of_what_is_written(increment_version):
 
 def install():
     _C._register_compiled_graph()
-    torch._C._increment_version = _of_what_is_written(torch._C._increment_version)
+    torch._C._increment_version = _bumping_stand_ins(torch._C._increment_version)
     after_import("torch._inductor.output_code", _teach_inductor)

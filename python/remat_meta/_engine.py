@@ -11,7 +11,7 @@ import functools
 import torch
 
 from . import _C, _agreement, _ddp
-from ._stand_ins import stand_ins
+from ._compiled_graphs import stand_ins
 
 
 def _edges(tensors):

@@ -15,7 +15,7 @@ import torch
 import torch.utils.checkpoint as stock
 
 from . import _C
-from ._policy import CheckpointPolicy, _ask
+from ._policy import CheckpointPolicy, call_policy_function
 
 CALL = "remat call "  # prefix of the notes of named calls, so that nested calls keep a note each
 REGION = "remat region"  # has the outermost region's key
@@ -94,13 +94,13 @@ def forget_notes():
         del notes[note]
 
 
-def _saves(said, where):
-    if said is CheckpointPolicy.OFFLOAD:
+def _is_save(policy, where):
+    if policy is CheckpointPolicy.OFFLOAD:
         raise NotImplementedError(
             f"[compile] {where}: expected SAVE or RECOMPUTE in what torch.compile traces, got OFFLOAD, which a graph does not "
             "know. Give the region another policy, or call it outside of the compiled function."
         )
-    return said is CheckpointPolicy.SAVE
+    return policy is CheckpointPolicy.SAVE
 
 
 def policy_of_call(region, name, given):
@@ -115,32 +115,32 @@ class Answers:
         self._weights = weights
         self._region = region_of(key)
         self._function = options_of(key).get("policy")
-        self._is_asked = callable(self._function)
+        self._is_function = callable(self._function)
         self._counts = Counter()
 
     def is_saved(self, context, op, args, kwargs, notes):
         by_call = any(
-            self.is_call_saved(note.removeprefix(CALL), said) for note, said in notes.items() if note.startswith(CALL)
+            self.is_call_saved(note.removeprefix(CALL), policy) for note, policy in notes.items() if note.startswith(CALL)
         )
         if by_call or isinstance(op, torch._ops.HigherOrderOperator):
             return by_call
-        said = self._says_of(context, op, args, kwargs, notes)
-        if said is None and _C._is_communication(op._schema.name, op._schema.overload_name):
+        policy = self._policy_of_op(context, op, args, kwargs, notes)
+        if policy is None and _C._is_communication(op._schema.name, op._schema.overload_name):
             return True
-        return _saves(said, f"op {op._schema.name}")
+        return _is_save(policy, f"op {op._schema.name}")
 
     def is_call_saved(self, name, given):
-        return _saves(policy_of_call(self._region, name, given), f"call {name!r}")
+        return _is_save(policy_of_call(self._region, name, given), f"call {name!r}")
 
-    def _says_of(self, context, op, args, kwargs, notes):
-        is_never_asked = op._schema.name in _EMPTY or self._is_cast_of_weight(op, args)
-        if INNER in notes or is_never_asked:  # a policy does not reach into inner regions
+    def _policy_of_op(self, context, op, args, kwargs, notes):
+        is_exempt = op._schema.name in _EMPTY or self._is_cast_of_weight(op, args)
+        if INNER in notes or is_exempt:  # a policy does not reach into inner regions
             return None
         name = op._schema.name + (f".{op._schema.overload_name}" if op._schema.overload_name else "")
         call = f"{name}#{self._counts[name]}"
         self._counts[name] += 1
-        said = _ask(self._function, call, context.is_recompute, op, args, kwargs) if self._is_asked else None
-        return said or _C._policy_of_op(self._region, op._schema.name, op._schema.overload_name, call)
+        policy = call_policy_function(self._function, call, context.is_recompute, op, args, kwargs) if self._is_function else None
+        return policy or _C._policy_of_op(self._region, op._schema.name, op._schema.overload_name, call)
 
     def _is_cast_of_weight(self, op, args):
         return op._schema.name == "aten::_to_copy" and any(args[0] is weight for weight in self._weights)

@@ -36,7 +36,7 @@ def _has_notes(graph, *kinds):
     return any(note.startswith(kinds) for node in graph.graph.nodes for note in _notes_of(node))
 
 
-def _is_asked(key, graph):
+def _needs_contexts(key, graph):
     """Returns True if a policy or a call decides about the graph. Otherwise nothing is kept, and no contexts are needed;
     torch.func's transforms do not run under contexts."""
     has_collectives = any("c10d" in str(target) for target in _targets(graph))
@@ -78,7 +78,7 @@ def _check_runs(graph):
 def _run_as_region(key, graph, args):
     _check_runs(graph)
     options = options_of(key) | {"_any_output": True}
-    options["policy"] = _policy if _is_asked(key, graph) else None
+    options["policy"] = _policy if _needs_contexts(key, graph) else None
     return _C.checkpoint(**options)(lambda *args: _Graph(graph, key, args).run(*args))(*args)
 
 
@@ -105,7 +105,7 @@ def _in_contexts(run, args, contexts):
 def _run_traced(key, graph, args):
     if torch.is_grad_enabled():
         check_writes(graph)
-    contexts = functools.partial(contexts_of, key, _weights(graph, args)) if _is_asked(key, graph) else None
+    contexts = functools.partial(contexts_of, key, _weights(graph, args)) if _needs_contexts(key, graph) else None
     numbered = tag_nodes(graph, contexts)
     with torch.fx.traceback.preserve_node_meta():
         run = torch.fx.Interpreter(graph).run

@@ -65,7 +65,7 @@ def _writes(node):
         yield [*builtin, *(given.get(statistic) for statistic in _STATISTICS)]
 
 
-def _says_it_writes(node):
+def _declared_writes(node):
     found = set()
     for written in _writes(node):
         torch.fx.node.map_arg(written, lambda one: found.add(_memory_of(one)))
@@ -110,7 +110,7 @@ def _writes_when_run(node):
 def _written(node, outside):
     if not any(_memory_of(one) in outside for one in node.all_input_nodes):
         return set()
-    return (_says_it_writes(node) | _writes_when_run(node)) & outside
+    return (_declared_writes(node) | _writes_when_run(node)) & outside
 
 
 def _read(node):
@@ -122,12 +122,12 @@ def _read(node):
 def _is_saved(node, region):
     """Returns True in a call that the region's policy, or else the call itself, SAVEs."""
     notes = node.meta.get("custom") or {}
-    calls = {note.removeprefix(CALL): said for note, said in notes.items() if note.startswith(CALL)}
+    calls = {note.removeprefix(CALL): policy for note, policy in notes.items() if note.startswith(CALL)}
     if region is None or not calls:
         return False
     checkpoint = region_of(region.meta["_checkpoint_context_fn"].args[0])
-    said = [policy_of_call(checkpoint, name, given) for name, given in calls.items()]
-    return any(policy is not CheckpointPolicy.RECOMPUTE for policy in said)
+    policies = [policy_of_call(checkpoint, name, given) for name, given in calls.items()]
+    return any(policy is not CheckpointPolicy.RECOMPUTE for policy in policies)
 
 
 def _nodes_of(graph, region=None):

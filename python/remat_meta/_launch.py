@@ -84,14 +84,14 @@ def _run(script, is_module):
         exec(code, main.__dict__)
 
 
-def _tell_at_exit(is_needed, text):
+def _log_at_exit(is_needed, text):
     """Logs the text at exit, after threads that the script left running and after its own exit functions."""
     atexit.register(lambda: is_needed() and _logger.info(text))
 
 
 def run_patched(script, is_module):
     was_called = patch_and_watch()
-    _tell_at_exit(
+    _log_at_exit(
         lambda: not was_called(),
         f"[patch_torch_checkpoint] {script}: nothing ran on remat: torch.utils.checkpoint.checkpoint was not called, or by "
         "compiled code only, which keeps torch's own. Turn on the checkpointing of the model or its trainer, or give a budget: "
@@ -108,7 +108,7 @@ def check_budget(memory_budget):
 def run_within_budget(script, is_module, memory_budget):
     """Runs the script; the budget has the form of REMAT_MEMORY_BUDGET."""
     count = wrap_outermost_modules(memory_budget)
-    _tell_at_exit(
+    _log_at_exit(
         lambda: count() == 0,
         f"[auto_checkpoint] {script}: no model got the budget: none with parts and parameters was called in training mode. Call "
         "auto_checkpoint() on what computes the step.",

@@ -57,19 +57,19 @@ class _Plans:
             self._counts[where] += 1
         return self._numbers[agreement]
 
-    def tell(self, key, text):
+    def write(self, key, text):
         self._store.set(key, text)
 
-    def wait(self, key, words):
+    def wait(self, key, message):
         begin_s, is_late = time.monotonic(), False
         end_s = self._store.timeout.total_seconds()
         while not self._store.check([key]):
             waited_s = time.monotonic() - begin_s
             if waited_s > end_s:
-                raise TimeoutError(words(f"got none within {end_s:.0f} s"))
+                raise TimeoutError(message(f"got none within {end_s:.0f} s"))
             if waited_s > _PATIENCE_S and not is_late:
                 is_late = True
-                warnings.warn(words(f"got none within {_PATIENCE_S:.0f} s, and waits on"), stacklevel=2)
+                warnings.warn(message(f"got none within {_PATIENCE_S:.0f} s, and waits on"), stacklevel=2)
             time.sleep(_POLL_S)
         return self._store.get(key).decode()
 
@@ -108,11 +108,11 @@ class PlanAgreement:
         where = f"{first}/{self._where}"
         key = f"{where}/{plans.number_of(self, where)}/{self._steps}"
         if plans.rank == first:
-            plans.tell(key, own)
+            plans.write(key, own)
             return own
-        return plans.wait(key, lambda got: self._words(first, got))
+        return plans.wait(key, lambda got: self._message(first, got))
 
-    def _words(self, first, got):
+    def _message(self, first, got):
         return (
             f"[auto_checkpoint] '{self._name}': expected of rank {first} what it has decided before step {self._steps}, {got}. "
             "Ranks of sharded weights run by one plan: give all of them steps of the same kinds and sizes, each within "

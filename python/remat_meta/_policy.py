@@ -50,7 +50,7 @@ _ANSWERS = {
 }
 
 
-def _ask(function, call, is_recompute, op, args, kwargs):
+def call_policy_function(function, call, is_recompute, op, args, kwargs):
     if op in stock.SAC_IGNORED_OPS:
         return None
     where = f"[checkpoint] policy, call {call!r}, op {op}"

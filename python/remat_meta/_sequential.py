@@ -3,6 +3,7 @@
 """Checkpoints a chain of layers in segments."""
 
 import collections.abc
+import functools
 import itertools
 import typing
 
@@ -14,16 +15,10 @@ _Layers = torch.nn.Module | collections.abc.Iterable[typing.Callable[[typing.Any
 _Chain = typing.Callable[[typing.Any], typing.Any]
 
 
-class _Run:
-    """Runs layers one after the other."""
-
-    def __init__(self, layers):
-        self.layers = layers
-
-    def __call__(self, x):
-        for layer in self.layers:
-            x = layer(x)
-        return x
+def _run(layers, x):
+    for layer in layers:
+        x = layer(x)
+    return x
 
 
 def layers_of(chain):
@@ -84,10 +79,10 @@ def checkpoint_sequential(
     def wrap(layers):
         *first, last = split(layers, segments)
         steps = [
-            _C.checkpoint(region_name=f"{region_name or ''}[{i}]", **options)(_Run(part))
+            _C.checkpoint(region_name=f"{region_name or ''}[{i}]", **options)(functools.partial(_run, part))
             for i, part in enumerate(first)
         ]
-        return _Run([*steps, *last])
+        return functools.partial(_run, [*steps, *last])
 
     return wrap
 

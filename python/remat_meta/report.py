@@ -5,7 +5,7 @@
 import argparse
 import sys
 
-from ._report_page import write_report
+from ._record import write_report
 
 __all__ = ["main", "write_report"]
 

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Compares dicts of hooks with their earlier contents.
-#include "tensor_hook_dicts.h"
+// Compares torch's dicts of hooks with their earlier contents, and sets the counter of its handles.
+#include "tensor_hooks.h"
 
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_hook.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pythoncapi_compat.h>
 
+#include <algorithm>
 #include <string_view>
 #include <typeinfo>
 
@@ -16,6 +19,27 @@
 
 namespace remat::python {
 namespace {
+
+thread_local uint64_t in_forward_only = 0;  // SAVE calls that made handles
+
+PyObject* handle_class() {
+  static PyObject* found = nullptr;  // under the GIL
+  if (found) return found;
+  THPObjectPtr module(PyImport_ImportModule("torch.utils.hooks"));
+  if (module) found = PyObject_GetAttrString(module, "RemovableHandle");
+  if (!found) throw python_error();
+  return found;
+}
+
+PyObject* next_id() {
+  static PyObject* const name = PyUnicode_InternFromString("next_id");
+  return name;
+}
+
+void set_next(int64_t id) {
+  THPObjectPtr number(PyLong_FromLongLong(id));
+  if (!number || PyObject_SetAttr(handle_class(), next_id(), number) < 0) throw python_error();
+}
 
 /// Null for a tensor without a Python object.
 const THPVariable* variable_of(const at::Tensor& tensor) {
@@ -89,6 +113,39 @@ size_t count_accumulated(const torch::autograd::PostAccumulateGradHook& hook) {
 }
 
 }  // namespace
+
+HookHandleIds::HookHandleIds() : first_(next()), in_forward_only_(in_forward_only) {}
+
+void HookHandleIds::finish_forward() {
+  needed_ = next() != first_ && in_forward_only == in_forward_only_;
+}
+
+int64_t HookHandleIds::next() {
+  THPObjectPtr number(PyObject_GetAttr(handle_class(), next_id()));
+  const int64_t id = number ? PyLong_AsLongLong(number) : -1;
+  if (id < 0 && PyErr_Occurred()) throw python_error();
+  return id;
+}
+
+void HookHandleIds::note_in_forward_only() {
+  ++in_forward_only;
+}
+
+HookHandleIdsAgain::HookHandleIdsAgain(const HookHandleIds& forward) {
+  if (!forward.needed_) return;
+  present_ = HookHandleIds::next();
+  set_next(forward.first_);
+}
+
+HookHandleIdsAgain::~HookHandleIdsAgain() {
+  if (present_ < 0) return;
+  const ErrorAside error;
+  try {
+    set_next(std::max(present_, HookHandleIds::next()));
+  } catch (python_error&) {
+    PyErr_WriteUnraisable(handle_class());
+  }
+}
 
 void count_hooks_in_dicts() {
   set_hook_counters(&count_gradient, &count_accumulated);
