@@ -3,6 +3,7 @@
 // C++ stores for Python: host_memory_store(), and the engine behind offload().
 #include "bindings.h"
 
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <limits>

@@ -4,6 +4,7 @@
 #include "bindings.h"
 
 #include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <utility>

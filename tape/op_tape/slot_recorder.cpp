@@ -236,7 +236,7 @@ TapeSlot SlotRecorder::take_apart(const at::Tensor& wrapper) {
     values_.give_up("a tensor of a Python class of its own without __tensor_flatten__");
     return slot;
   }
-  slot.unflatten = std::move(flat->unflatten);
+  slot.unflatten = std::make_shared<const Unflatten>(std::move(flat->unflatten));
   for (const at::Tensor& part : flat->parts) {
     slot.parts.push_back(part_of_wrapper(part));
     if (values_.gave_up()) return {};

@@ -22,10 +22,6 @@ constexpr size_t kMaxArguments = 64;
 constexpr const char* kUnwrittenPart =
     "more than 4 MiB that no op wrote, after empty(), of which it writes parts";
 
-uint32_t narrow(size_t number) {
-  return static_cast<uint32_t>(number);
-}
-
 /// True for ops that write an argument without reading it. Unknown for library ops, which count as
 /// such.
 bool overwrites(const OpInfo& op) {

@@ -342,7 +342,7 @@ at::Tensor TapeRun::make_wrapper(const TapeSlot& slot, size_t number) const {
   std::vector<at::Tensor> parts;
   for (const TapeSlot& part : slot.parts) parts.push_back(value_of(part, number));
   const Unseen unseen;
-  return slot.unflatten(parts).tensor_data();
+  return (*slot.unflatten)(parts).tensor_data();
 }
 
 // In an outer region's replay it may be a placeholder, without values to compare.

@@ -31,10 +31,6 @@ const c10::DispatchKeySet kDense =
                          c10::DispatchKey::Negative}) |
     c10::autocast_dispatch_keyset;
 
-uint32_t narrow(size_t number) {
-  return static_cast<uint32_t>(number);
-}
-
 /// True if both are the same wrapped number, which is common.
 bool is_same_number(const at::Tensor& a, const at::Tensor& b) {
   const auto is_readable = [](const at::Tensor& tensor) {

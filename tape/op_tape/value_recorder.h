@@ -19,6 +19,10 @@
 
 namespace remat {
 
+inline uint32_t narrow(size_t number) {
+  return static_cast<uint32_t>(number);
+}
+
 /// Unwritten memory up to this size is held by the tape; of an op that writes parts (x[i] = y), up
 /// to the second size.
 constexpr size_t kMaxUnwrittenBytes = 4096;

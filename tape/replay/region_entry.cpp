@@ -19,9 +19,7 @@ namespace {
 bool saves_into_slots() {
   Scope* const scope = Scope::current();
   const Scope* const region = scope ? scope->region_scope() : nullptr;
-  if (!region) return false;
-  const TraceScope place = region->trace_scope();
-  return place.region && !place.saved_call;
+  return region && region->run() && !region->run()->trace_scope().saved_call;
 }
 
 /// Note [Slots of arguments]: the outer region's replay may pass two tensors where its forward
