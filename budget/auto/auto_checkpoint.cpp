@@ -18,7 +18,6 @@
 #include <utility>
 #include <vector>
 
-#include <remat/budget/measured_forward.h>
 #include <remat/budget/memory_budget.h>
 #include <remat/budget/pending_step.h>
 #include <remat/budget/plain_call_cuts.h>
@@ -36,9 +35,6 @@ namespace remat {
 namespace {
 
 constexpr const char* kVariable = "REMAT_MEMORY_BUDGET";
-
-/// Segment size for steps that have not been measured.
-constexpr size_t kUnknownRestBytes = size_t{16} << 20;
 
 std::string budget_text(const AutoCheckpointOptions& options) {
   if (!options.memory_budget.empty()) return options.memory_budget;
@@ -61,15 +57,6 @@ OffloadTerms terms_of(const AutoCheckpointOptions& options) {
     TORCH_CHECK_VALUE(false, where_of(options.name), error.what());
   }
   return terms;
-}
-
-/// Cuts for a step with unknown ops: all of it is cut every kUnknownRestBytes bytes.
-Cuts cuts_of_unknown() {
-  Cuts cuts = plain_call_cuts();
-  cuts.keep.emplace();
-  cuts.expected = std::make_shared<const ExpectedTape>();
-  cuts.rest_bytes = kUnknownRestBytes;
-  return cuts;
 }
 
 }  // namespace
@@ -95,9 +82,11 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     std::shared_ptr<StepVariant> variant = expected(signature);
     if (!variant) {
       warn_of_other_file();
-      variant = find_variant(step, signature);
+      if (StepRecording* const recording = begin_unknown())
+        return run_unknown(step, signature, *recording);
+      variant = any(signature);
     }
-    if (!variant) return advised([&] { step.forward(cuts_of_unknown(), nullptr); });
+    if (!variant) return advised([&] { step.forward(unknown_cuts(), nullptr); });
     run_variant(step, variant, signature);
   }
 
@@ -182,7 +171,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     std::unique_lock<std::mutex> lock(mutex_);
     if (!variant->wants_measuring()) return "";
     const bool is_there = !log.nodes.empty();
-    const std::string fault = is_there ? variant->add(log) : "";
+    const std::string fault = is_there ? variant->add(log, budget_) : "";
     if (!fault.empty()) {
       fault_ = fault;
       tell_later("a step that was measured does not count: " + fault);
@@ -260,11 +249,6 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     return fault.empty() ? latest_->plan()->why_nothing_moves() : fault;
   }
 
-  bool has_steps() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return first_ != nullptr;
-  }
-
   std::shared_ptr<StepVariant> expected(const StepSignature& signature) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return variants_.expected(signature);
@@ -278,18 +262,24 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     if (is_other) warn_once(file_.words_of_other_step());
   }
 
-  /// The variant that such a step runs as, measured if possible; null if there is none.
-  std::shared_ptr<StepVariant> find_variant(StepForward& step, const StepSignature& signature) {
+  /// Begins to measure a step of an unknown kind; null if that is not possible now.
+  StepRecording* begin_unknown() {
     std::unique_lock<std::mutex> lock(mutex_);
-    const bool can_measure = std::max(measurements_, in_vain_) < kMostMeasurements;
+    if (std::max(measurements_, in_vain_) >= kMostMeasurements) return nullptr;
     lock.unlock();
-    auto recording = can_measure ? StepRecording::try_make(/*undoes_writes=*/true) : nullptr;
-    if (recording) return measure(step, signature, std::move(recording));
-    const bool is_profiled = can_measure && AllocationListener::is_profiled();
-    if (is_profiled) tell_of_profiler();
+    if (StepRecording* const recording = PendingStep::begin(shared_from_this(), nullptr))
+      return recording;
+    if (AllocationListener::is_profiled()) {
+      tell_of_profiler();
+      return nullptr;
+    }
     lock.lock();
-    if (can_measure && !is_profiled && !first_)
-      fault_ = "other functions' steps are being measured";
+    if (!first_) fault_ = "other functions' steps are being measured";
+    return nullptr;
+  }
+
+  std::shared_ptr<StepVariant> any(const StepSignature& signature) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
     return variants_.any(signature);
   }
 
@@ -303,37 +293,59 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     warn_once(words);
   }
 
-  /// Returns null if the step cannot be planned but earlier ones were.
-  std::shared_ptr<StepVariant> measure(StepForward& step, const StepSignature& signature,
-                                       std::unique_ptr<StepRecording> recording) {
-    std::string refusal;  // of a step during training, which continues
-    auto measurement = advised([&] {
-      return measure_forward(step, options.name, std::move(recording),
-                             has_steps() ? &refusal : nullptr);
-    });
-    const std::shared_ptr<StepVariant> variant =
-        add_variant(signature, std::move(measurement), refusal);
-    tell_now();
-    return variant;
+  /// Runs a step of an unknown kind; its kind is known when the forward has ended.
+  void run_unknown(StepForward& step, const StepSignature& signature, StepRecording& recording) {
+    try {
+      advised([&] {
+        step.forward(unknown_cuts(), &recording);
+        PendingStep::end_forward();
+        const auto variant = find_variant(signature, recording);
+        tell_now();
+        came(signature, variant);
+      });
+    } catch (...) {
+      PendingStep::cancel();
+      step.drop();
+      throw;
+    }
   }
 
-  std::shared_ptr<StepVariant> add_variant(const StepSignature& signature,
-                                           std::unique_ptr<StepMeasurement> measurement,
-                                           const std::string& refusal) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!are_casts_warm_) autocast_.clear();
-    if (!refusal.empty()) {
+  /// The kind of the step whose forward has ended; null if it cannot be planned but earlier ones
+  /// were.
+  std::shared_ptr<StepVariant> find_variant(const StepSignature& signature,
+                                            const StepRecording& recording) {
+    std::unique_ptr<StepMeasurement> measurement;
+    try {
+      measurement = StepMeasurement::of(options.name, recording.log());
+    } catch (const c10::NotImplementedError& error) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (!first_) throw;
       ++measurements_;
-      tell_later("a step is not planned: " + refusal);
+      tell_later(std::string("a step is not planned: ") + error.what_without_backtrace());
       return nullptr;
     }
     const auto variant = std::make_shared<StepVariant>(signature, std::move(measurement), budget_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     auto known = variants_.add(variant);
     if (!first_) first_ = known;
     ++(known == variant ? measurements_ : in_vain_);
     if (known == variant && variant->wants_measuring())
       tell_later(words_of_measuring(variant->cuts(), options.steps));
     return known;
+  }
+
+  /// A step that was run as unknown is of that kind; null if it is of none.
+  void came(const StepSignature& signature, const std::shared_ptr<StepVariant>& variant) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const bool is_measured = variant && variant->wants_measuring();
+    if (!is_measured) PendingStep::cancel();
+    if (!variant) return;
+    TORCH_CHECK_VALUE(variant->limit().empty(), variant->limit());
+    if (is_measured) PendingStep::set_subject(variant);
+    begun_ = is_measured ? variant : nullptr;
+    variant->last_used = ++clock_;
+    variant->is_from_file = false;
+    variants_.came(signature, variant);
   }
 
   /// Adds advice to the error of an op that no tape can replay.

@@ -24,9 +24,4 @@ bool AutocastEpoch::is_warm() {
   return false;
 }
 
-void AutocastEpoch::clear() {
-  at::autocast::clear_cache();
-  is_warm();
-}
-
 }  // namespace remat

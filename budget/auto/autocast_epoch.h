@@ -16,10 +16,6 @@ class AutocastEpoch {
   /// True if the cache was on at the last call and has not been cleared since.
   bool is_warm();
 
-  /// Restores the cache to its state before a forward that found it cleared. The next is_warm()
-  /// reports changes from here on.
-  void clear();
-
  private:
   at::Tensor weight_;
   at::Tensor cast_;

@@ -6,10 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include <remat/budget/measured_forward.h>
 #include <remat/budget/plain_call_cuts.h>
 #include <remat/budget/plan_cuts.h>
-#include <remat/memory_plan/estimated_backward.h>
 #include <remat/memory_plan/measuring_cuts.h>
 #include <remat/memory_plan/step_cuts.h>
 
@@ -38,34 +36,30 @@ int64_t peak_of(const StepLog& step) {
   return *std::max_element(alive.begin(), end + 1);
 }
 
-/// Share of the budget that a step may use while its backward is only estimated.
-constexpr double kShareOfGuess = 0.9;
-
-/// Bytes of the leaves' gradients that are alive at once in backward.
-int64_t gradient_bytes(const std::vector<at::Tensor>& leaves, c10::Device device) {
-  int64_t made = 0;
-  int64_t largest = 0;
-  for (const at::Tensor& leaf : leaves) {
-    if (!leaf.requires_grad() || !leaf.is_leaf() || !counts_on(device, leaf.device())) continue;
-    const auto bytes = static_cast<int64_t>(leaf.nbytes());
-    if (!leaf.grad().defined()) made += bytes;
-    largest = std::max(largest, bytes);
+/// The profile with times by bytes: those of one cold step are of little use, and differ between
+/// processes that must have the same cuts.
+StepProfile without_times(StepProfile profile) {
+  constexpr double kBytesInUs = 4096;  // only the ratio between records matters
+  for (StepRecord& record : profile.records) {
+    int64_t bytes = 0;
+    for (const auto* values : {&record.makes, &record.reads}) {
+      for (const int32_t value : *values) bytes += profile.values[static_cast<size_t>(value)].bytes;
+    }
+    record.forward_us = record.replay_us = 1 + static_cast<double>(bytes) / kBytesInUs;
+    record.backward_us = 2 * record.forward_us;
   }
-  return std::max(made, largest);
+  return profile;
 }
 
-/// Cuts where little crosses, keeping all that crosses. If that is estimated to exceed the budget,
-/// uses the cuts of a plan made from the estimate.
-Cuts cuts_for_measuring(const StepProfile& profile, int64_t gradient_bytes,
-                        const MemoryBudget& budget) {
+/// Cuts where little crosses, keeping all that crosses. If a step of that profile then exceeds the
+/// budget, uses the cuts of a plan.
+Cuts cuts_for_measuring(const StepProfile& profile, const MemoryBudget& budget) {
   Cuts cuts = plain_call_cuts();
   const std::vector<int32_t> positions = measuring_cuts(profile);
-  const StepProfile guess = with_estimated_backward(profile, gradient_bytes);
-  const auto budget_bytes = budget.bytes_of_plain(guess.plain_peak_bytes);
-  const auto bytes =
-      static_cast<int64_t>(kShareOfGuess * static_cast<double>(budget_bytes.value_or(0)));
-  if (budget_bytes && peak_of_cuts(guess, positions) > bytes) {
-    cuts = cuts_of(MemoryPlanner(guess).plan(bytes).cuts);
+  const std::optional<int64_t> bytes =
+      profile.nodes.empty() ? std::nullopt : budget.bytes_of_plain(profile.plain_peak_bytes);
+  if (bytes && peak_of_cuts(profile, positions) > *bytes) {
+    cuts = cuts_of(MemoryPlanner(without_times(profile)).plan(*bytes).cuts);
   } else {
     for (const int32_t position : positions)
       cuts.positions.push_back(static_cast<size_t>(position));
@@ -98,8 +92,8 @@ StepVariant::StepVariant(StepSignature signature, std::unique_ptr<StepMeasuremen
   }
   const StepProfile profile = measurement_->profile();
   digest_ = profile.digest();
-  const int64_t gradients = gradient_bytes(measurement_->take_leaves(), measurement_->device());
-  cuts_ = cuts_for_measuring(profile, gradients, budget);
+  measurement_->take_leaves();  // Between steps nobody holds them.
+  cuts_ = cuts_for_measuring(profile, budget);
 }
 
 StepVariant::StepVariant(StepSignature signature, MemoryPlan plan)
@@ -109,8 +103,8 @@ StepVariant::StepVariant(StepSignature signature, MemoryPlan plan)
       cuts_(cuts_of(plan)),
       plan_(std::move(plan)) {}
 
-std::string StepVariant::add(StepLog& step) {
-  std::string fault = find_backward_fault(step);
+std::string StepVariant::add(StepLog& step, const MemoryBudget& budget) {
+  std::string fault = step.backward_fault();
   if (fault.empty() && !measurement_->add_step(step)) {
     fault = "expected the ops of the first step, and their backward";
   }
@@ -119,8 +113,12 @@ std::string StepVariant::add(StepLog& step) {
     return fault;
   }
   failed_ = 0;
-  measured_peak_ = std::max(measured_peak_, peak_of(step));
-  if (measured_++ == 0) static_bytes_ = bytes_left(step, *measurement_);
+  if (measured_++ == 0) {
+    static_bytes_ = bytes_left(step, *measurement_);
+    cuts_ = cuts_for_measuring(measurement_->profile(), budget);
+  } else {
+    measured_peak_ = std::max(measured_peak_, peak_of(step));
+  }
   return "";
 }
 

@@ -48,6 +48,10 @@ StepRecording* PendingStep::begin(const std::shared_ptr<const void>& owner,
   return pending().recording.get();
 }
 
+void PendingStep::set_subject(std::shared_ptr<void> subject) {
+  pending().subject = std::move(subject);
+}
+
 void PendingStep::end_forward() {
   if (!pending().recording) return;
   pending().recording->end_forward();

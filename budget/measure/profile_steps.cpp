@@ -10,10 +10,10 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include <remat/budget/measured_forward.h>
 #include <remat/budget/pending_step.h>
 #include <remat/budget/plain_call_cuts.h>
 #include <remat/budget/step_measurement.h>
@@ -26,6 +26,18 @@
 
 namespace remat {
 namespace {
+
+/// Drops the function's result when destroyed.
+class HeldResult {
+ public:
+  explicit HeldResult(StepForward& step) : step_(step) {}
+  HeldResult(const HeldResult&) = delete;
+  HeldResult& operator=(const HeldResult&) = delete;
+  ~HeldResult() { step_.drop(); }
+
+ private:
+  StepForward& step_;
+};
 
 void check_thread(const std::string& name) {
   TORCH_CHECK_VALUE(c10::GradMode::is_enabled() && !c10::InferenceMode::is_enabled(), "[profile] '",
@@ -49,7 +61,7 @@ void check_backward(const StepLog& step, const std::string& name) {
                               step.later_node,
                               " that a backward has made (create_graph). Steps that are "
                               "differentiated twice are not planned.");
-  const std::string fault = find_backward_fault(step);
+  const std::string fault = step.backward_fault();
   TORCH_CHECK_NOT_IMPLEMENTED(fault.empty(), "[profile] '", name, "': ", fault);
 }
 
@@ -64,11 +76,28 @@ void check_leaves(const std::vector<at::Tensor>& leaves, const std::string& name
   }
 }
 
-StepLog measure_step(StepRunner& runner, const Cuts& cuts) {
+/// Measures the step's structure, and the leaves that it uses.
+std::unique_ptr<StepMeasurement> measurement_of(const StepRecording& recording,
+                                                const std::string& name,
+                                                std::vector<at::Tensor>& leaves) {
+  auto measurement = StepMeasurement::of(name, recording.log());
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      measurement, "[profile] '", name,
+      "': expected a function that saves what it makes for backward, got one that does not. There "
+      "is nothing to plan: call it as it is.");
+  leaves = measurement->take_leaves();
+  check_leaves(leaves, name);
+  return measurement;
+}
+
+/// Runs a step. `after_forward(recording)` is called before backward.
+template <class AfterForward>
+StepLog measure_step(StepRunner& runner, const Cuts& cuts, AfterForward&& after_forward) {
   StepRecording recording(/*undoes_writes=*/true);
   const HeldResult held(runner);
   runner.forward(cuts, &recording);
   recording.end_forward();
+  after_forward(recording);
   runner.backward();
   runner.drop();
   return recording.finish();
@@ -81,23 +110,24 @@ StepProfile profile_steps(StepRunner& runner, const ProfileOptions& options) {
                     ".");
   check_thread(options.name);
   PendingStep::cancel();
-  const auto measurement = measure_forward(runner, options.name,
-                                           std::make_unique<StepRecording>(/*undoes_writes=*/true));
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      measurement, "[profile] '", options.name,
-      "': expected a function that saves what it makes for backward, got one that does not. There "
-      "is nothing to plan: call it as it is.");
-  std::vector<at::Tensor> leaves = measurement->take_leaves();
-  check_leaves(leaves, options.name);
+  std::unique_ptr<StepMeasurement> measurement;
+  std::vector<at::Tensor> leaves;
   Cuts cuts = plain_call_cuts();
-  for (const int32_t position : measuring_cuts(measurement->profile()))
-    cuts.positions.push_back(static_cast<size_t>(position));
-  for (const auto i : c10::irange(options.steps + 1)) {  // the first step warms up
-    const GradientsApart apart(leaves);
-    StepLog log = measure_step(runner, cuts);
+  std::optional<GradientsApart> apart;
+  const auto learn = [&](const StepRecording& recording) {
+    measurement = measurement_of(recording, options.name, leaves);
+    for (const int32_t position : measuring_cuts(measurement->profile()))
+      cuts.positions.push_back(static_cast<size_t>(position));
+    apart.emplace(leaves);
+  };
+  check_backward(measure_step(runner, unknown_cuts(), learn), options.name);
+  for (const auto i : c10::irange(options.steps)) {
+    apart.reset();
+    apart.emplace(leaves);
+    StepLog log = measure_step(runner, cuts, [](const StepRecording&) {});
     check_backward(log, options.name);
-    TORCH_CHECK(i == 0 || measurement->add_step(log), "[profile] '", options.name,
-                "': expected each step to run the same ops, got others in step ", i,
+    TORCH_CHECK(measurement->add_step(log), "[profile] '", options.name,
+                "': expected each step to run the same ops, got others in step ", i + 1,
                 ". Measure a function whose ops do not depend on data, or with data that makes "
                 "them the same.");
   }

@@ -101,6 +101,14 @@ class StepListener final : public AllocationListener {
     is_muted_ = muted;
   }
 
+  /// The log so far.
+  StepLog copy() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    StepLog log = log_;
+    log.end = next_;
+    return log;
+  }
+
   StepLog take() {
     const std::lock_guard<std::mutex> lock(mutex_);
     is_done_ = true;

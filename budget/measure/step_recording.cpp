@@ -283,14 +283,14 @@ void StepRecording::enter(const std::string& place) {
   });
 }
 
-void StepRecording::keep_writes() {
-  if (undo_) undo_->dismiss();
-}
-
 void StepRecording::end_forward() {
   ops_->end_forward();
   hear_of_results(*listener_);
   listener_->write([&](StepLog& log, StepLog::Moment& next) { log.forward_end = next++; });
+}
+
+StepLog StepRecording::log() const {
+  return listener_->copy();
 }
 
 StepLog StepRecording::finish() {

@@ -33,8 +33,20 @@ RecordsOfOps::RecordsOfOps(const StepLog& log, size_t records)
   }
 }
 
+std::vector<uint32_t> profile_values(const Tape& tape) {
+  std::vector<uint32_t> numbers;
+  uint32_t next = 0;
+  for (const TapeValue& value : tape.values()) {
+    const bool is_memory = value.source == TapeValue::Source::kMemory;
+    const uint32_t original = is_memory ? tape.memory(value.number).original : TapeValue::kNone;
+    numbers.push_back(original == TapeValue::kNone ? next++ : numbers[original]);
+  }
+  return numbers;
+}
+
 std::vector<ResultOfOp> results_of(const StepLog& log, const RecordsOfOps& records,
                                    const Tape& tape) {
+  const std::vector<uint32_t> numbers = profile_values(tape);
   std::vector<ResultOfOp> all;
   for (const auto i : c10::irange(tape.records().size())) {
     const TapeRecord& record = tape.records()[i];
@@ -45,7 +57,7 @@ std::vector<ResultOfOp> results_of(const StepLog& log, const RecordsOfOps& recor
       for (size_t k = first; k < end; ++k) {
         const StepLog::Result& result = log.results[k];
         if (result.result != output.result || result.element != output.element) continue;
-        all.push_back({output.ref.value, op, static_cast<uint32_t>(k - first)});
+        all.push_back({numbers[output.ref.value], op, static_cast<uint32_t>(k - first)});
         break;
       }
     }
@@ -60,7 +72,12 @@ class Structure {
  public:
   Structure(const StepLog& log, const RecordsOfOps& records, const Region& region, const Tape& tape,
             std::string name, c10::Device device)
-      : log_(log), records_(records), region_(region), tape_(tape), device_(device) {
+      : log_(log),
+        records_(records),
+        region_(region),
+        tape_(tape),
+        device_(device),
+        number_of_(profile_values(tape)) {
     profile_.name = std::move(name);
     if (device.is_cpu()) return;
     profile_.device = device.str();
@@ -81,7 +98,10 @@ class Structure {
   const StepLog::Op& op_of(size_t record) const { return log_.ops[records_.op_of[record]]; }
 
   void add_values() {
-    for (const TapeValue& value : tape_.values()) {
+    for (const auto i : c10::irange(tape_.values().size())) {
+      const TapeValue& value = tape_.values()[i];
+      if (number_of_[i] < profile_.values.size()) continue;
+      sources_.push_back(value);
       const bool is_made = value.source == TapeValue::Source::kRecord;
       profile_.values.push_back({.maker = is_made ? static_cast<int32_t>(value.number) : -1,
                                  .storage = static_cast<int32_t>(profile_.values.size())});
@@ -97,7 +117,7 @@ class Structure {
     for (const auto i : c10::irange(profile_.values.size())) {
       const StepValue& first = profile_.values[static_cast<size_t>(profile_.values[i].storage)];
       if (first.maker >= 0) continue;
-      const TapeValue& of = tape_.values()[static_cast<size_t>(first.storage)];
+      const TapeValue& of = sources_[static_cast<size_t>(first.storage)];
       StepValue& value = profile_.values[i];
       if (of.source == TapeValue::Source::kHeld && value.maker >= 0) {
         value.bytes = spanned_[static_cast<size_t>(first.storage)];
@@ -129,23 +149,24 @@ class Structure {
     added.reads_data = record.op->reads_data();
     for (const auto i : c10::irange(record.ref_count)) {
       const TapeRef& ref = tape_.refs(record)[i];
-      const auto value = static_cast<int32_t>(ref.value);
-      auto& reads = added.reads;
       if (!ref.defined()) continue;
+      const auto value = static_cast<int32_t>(number_of_[ref.value]);
+      auto& reads = added.reads;
       if (std::find(reads.begin(), reads.end(), value) == reads.end()) reads.push_back(value);
-      int64_t& spanned = spanned_[static_cast<size_t>(profile_.values[ref.value].storage)];
+      int64_t& spanned = spanned_[static_cast<size_t>(profile_.values[number_of_[ref.value]].storage)];
       spanned = std::max(spanned, static_cast<int64_t>(tape_.layout(ref.layout).bytes_spanned()));
     }
     for (const auto i : c10::irange(record.output_count)) {
       const TapeOutput& output = tape_.outputs(record)[i];
-      added.makes.push_back(static_cast<int32_t>(output.ref.value));
+      added.makes.push_back(static_cast<int32_t>(number_of_[output.ref.value]));
     }
     for (const auto i : c10::irange(record.write_count)) {
       const TapeWrite& write = tape_.writes(record)[i];
-      added.writes.push_back(
-          {static_cast<int32_t>(write.before), static_cast<int32_t>(write.after)});
-      profile_.values[write.after].storage = profile_.values[write.before].storage;
-      blocks_[write.after] = blocks_[write.before];
+      const uint32_t before = number_of_[write.before];
+      const uint32_t after = number_of_[write.after];
+      added.writes.push_back({static_cast<int32_t>(before), static_cast<int32_t>(after)});
+      profile_.values[after].storage = profile_.values[before].storage;
+      blocks_[after] = blocks_[before];
     }
     profile_.records.push_back(std::move(added));
   }
@@ -226,7 +247,10 @@ class Structure {
 
   // A slot belongs to the open segment, so to the record that the newest op is about to make.
   void add_slots() {
-    const std::vector<TapeSlot>& slots = tape_.parts()[0].slots;
+    std::vector<TapeSlot> slots;
+    for (const TapePart& part : tape_.parts()) {
+      if (!part.is_group) slots.insert(slots.end(), part.slots.begin(), part.slots.end());
+    }
     TORCH_CHECK_NOT_IMPLEMENTED(slots.size() == log_.saves.size(), "[profile] '", profile_.name,
                                 "': expected ", slots.size(), " saved tensors to be seen, got ",
                                 log_.saves.size(),
@@ -234,8 +258,8 @@ class Structure {
     for (const auto i : c10::irange(slots.size())) {
       StepSlot slot;
       const TapeRef& ref = slots[i].ref;
-      if (!slots[i].held && ref.defined() && profile_.values[ref.value].maker >= 0)
-        slot.value = static_cast<int32_t>(ref.value);
+      if (!slots[i].held && ref.defined() && profile_.values[number_of_[ref.value]].maker >= 0)
+        slot.value = static_cast<int32_t>(number_of_[ref.value]);
       const uint32_t record = log_.ops[log_.saves[i].op].record;
       slot.record = static_cast<int32_t>(std::min<size_t>(record, size() - 1));
       TORCH_CHECK_NOT_IMPLEMENTED(
@@ -253,6 +277,8 @@ class Structure {
   const Region& region_;
   const Tape& tape_;
   const c10::Device device_;  // the device whose memory counts
+  const std::vector<uint32_t> number_of_;  // by value of the tape
+  std::vector<TapeValue> sources_;         // by value
   StepProfile profile_;
   std::vector<uint32_t> blocks_;  // by value
   std::vector<int64_t> spanned_;  // by first value of a storage: the bytes that its readers span

@@ -34,7 +34,6 @@ TensorLayout flat(const c10::Storage& storage) {
 }  // namespace
 
 StepUndo::~StepUndo() {
-  if (is_dismissed_) return;
   const Unseen unseen(listener_);
   for (const Written& written : written_) {
     const at::AutoDispatchBelowADInplaceOrView below;

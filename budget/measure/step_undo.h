@@ -26,9 +26,6 @@ class StepUndo {
   StepUndo& operator=(const StepUndo&) = delete;
   ~StepUndo();
 
-  /// Keeps all writes.
-  void dismiss() { is_dismissed_ = true; }
-
   /// Call it when the op is about to write some of its arguments.
   void before_op(const OpCall& call);
 
@@ -51,7 +48,6 @@ class StepUndo {
   StepListener& listener_;
   std::vector<Written> written_;
   std::vector<Graph> graphs_;
-  bool is_dismissed_ = false;
   std::vector<GeneratorState> generators_;
 };
 

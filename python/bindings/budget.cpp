@@ -42,7 +42,7 @@ struct PlannedCuts {
   Cuts cuts;
 };
 
-/// Wraps a Python object with forward(cuts, recording), backward(), before_dropped() and drop().
+/// Wraps a Python object with forward(cuts, recording), backward() and drop().
 /// Takes the GIL.
 class PythonRunner final : public StepRunner {
  public:
@@ -55,11 +55,6 @@ class PythonRunner final : public StepRunner {
   }
 
   void backward() override { runner_.attr("backward")(); }
-
-  void before_dropped() override {
-    const py::gil_scoped_acquire gil;
-    runner_.attr("before_dropped")();
-  }
 
   void drop() noexcept override {
     const py::gil_scoped_acquire gil;
@@ -301,6 +296,8 @@ void add_plan(py::module_& m) {
 
 void add_auto_checkpoint(py::module_& m) {
   py::class_<PlannedCuts>(m, "_PlannedCuts")
+      .def_property_readonly(
+          "is_unknown", [](const PlannedCuts& planned) { return planned.cuts.while_recorded; })
       .def_property_readonly(
           "moves", [](const PlannedCuts& planned) { return planned.cuts.offload.has_value(); });
   py::class_<AutoCheckpoint, std::shared_ptr<AutoCheckpoint>>(m, "_AutoCheckpoint")

@@ -27,6 +27,7 @@ TapeCutter::TapeCutter(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> roo
       keep_(std::move(keep)),
       differs_(cuts.differs),
       rest_(cuts.rest_bytes, cuts.expected && cuts.expected->without_cpu),
+      cuts_now_(cuts.while_recorded),
       regions_(tree_.units()),
       replayers_(tree_.units()),
       group_slots_(tree_.units()) {
@@ -41,7 +42,7 @@ void TapeCutter::open_units() {
   for (const size_t unit : tree_.beginning(segment_)) {
     tape_.parts_[unit].begin = begin;
     tape_.parts_[unit].first_value = static_cast<uint32_t>(tape_.values_.size());
-    const bool is_group = tree_.is_group(unit);
+    const bool is_group = tape_.parts_[unit].is_group = tree_.is_group(unit);
     const std::string prefix = root_->name().empty() ? "" : root_->name() + ", ";
     const auto name =
         is_group ? c10::str(prefix, "segments ", tree_.begin(unit), " to ", tree_.end(unit) - 1)
@@ -162,14 +163,22 @@ void TapeCutter::compare_record() {
   looks_ = phase_ == Phase::kDiffers || (phase_ == Phase::kRest && rest_.is_look_due());
 }
 
-/// See Note [Where the rest is cut].
+/// Counts a record of a tape that is cut while it is recorded.
+void TapeCutter::count_record() {
+  rest_.wrote(tape_, tape_.records().back());
+  looks_ = rest_.is_look_due();
+}
+
+/// See Note [Where the rest is cut] and Cuts::while_recorded.
 void TapeCutter::look_for_cut() {
   looks_ = false;
   const std::unordered_map<uint32_t, size_t> saved = bytes_saved();
   size_t most = phase_ == Phase::kDiffers ? rest_.most_at_first() : 0;
   for (const auto& [value, bytes] : saved) most += is_of_other_segment(value) ? 0 : bytes;
-  cuts_next_ = rest_.bytes_to_cross(
-                   [&](uint32_t value) { return saved.count(value) != 0 || kept(value); }) <= most;
+  const size_t crossing = rest_.bytes_to_cross([&](uint32_t value) {
+    return cuts_now_ ? is_of_other_segment(value) : saved.count(value) != 0 || kept(value);
+  });
+  cuts_next_ = crossing + crossing_bytes_ <= most;
 }
 
 /// Bytes that replays of the open segment recompute for autograd, by value.
@@ -323,6 +332,7 @@ void TapeCutter::before_write(uint32_t value, const at::Tensor& tensor) {
 void TapeCutter::add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size_t group) {
   auto& slots = tape_.parts_[group].slots;
   if (!group_slots_[group].try_emplace(ref.value, GroupSlot{slots.size(), nullptr}).second) return;
+  if (cuts_now_) crossing_bytes_ += tape_.layout(ref.layout).bytes_spanned();
   regions_[group]->add_slot(variable_data(tensor));
   slots.push_back({.ref = ref, .held = nullptr});
 }

@@ -84,6 +84,7 @@ class TapeCutter {
   }
   void end_record() {
     if (comparison_) compare_record();
+    if (cuts_now_) count_record();
     if (!listed_now_.empty()) keep_listed();
   }
 
@@ -93,7 +94,7 @@ class TapeCutter {
   }
   /// An op has allocated `storage` for `value`.
   void allocated(uint32_t value, const c10::Storage& storage) {
-    if (comparison_) rest_.allocated(value, storage);
+    if (comparison_ || cuts_now_) rest_.allocated(value, storage);
   }
 
   /// Number of the next slot, counted over all segments.
@@ -142,6 +143,7 @@ class TapeCutter {
 
   void keep_listed();
   void compare_record();
+  void count_record();
   void compare_end();
   void compare_dropped_slots();
   void look_for_cut();
@@ -184,6 +186,8 @@ class TapeCutter {
   std::optional<TapeComparison> comparison_;
   const std::function<void(const TapeDifference&)> differs_;
   RestMemory rest_;
+  const bool cuts_now_;      // Cuts::while_recorded
+  size_t crossing_bytes_ = 0;  // With cuts_now_: bytes of the group's slots
   Phase phase_ = Phase::kPlan;
   bool cuts_next_ = false;  // The next record begins a segment that was not planned.
   bool looks_ = false;      // Look for a cut before the next op.

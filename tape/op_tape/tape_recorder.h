@@ -168,7 +168,7 @@ class TapeRecorder final : public SegmentPolicies {
   void add_argument(const OpCall& call, size_t i);
   void add_ref(const OpCall& call, size_t i, const at::Tensor& tensor);
   void make_memory_here(const at::Tensor& tensor, TapeRef& ref);
-  uint32_t add_memory(const at::Tensor& tensor);
+  uint32_t add_memory(const at::Tensor& tensor, uint32_t original = TapeValue::kNone);
   bool hold_unwritten(const at::Tensor& tensor, TapeRef& ref, size_t most);
   void note_write(const at::Tensor& tensor, uint32_t value);
   void keep_value(const at::Tensor& tensor, uint32_t value);

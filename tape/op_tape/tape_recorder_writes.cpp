@@ -13,13 +13,13 @@ namespace remat {
 /// Makes `ref` memory of the open segment, if another one has made it.
 void TapeRecorder::make_memory_here(const at::Tensor& tensor, TapeRef& ref) {
   if (!cutter_ || !cutter_->is_of_other_segment(ref.value)) return;
-  const uint32_t value = add_memory(tensor);
+  const uint32_t value = add_memory(tensor, ref.value);
   cutter_->made_memory(value, ref.value);
   ref = ref_of(tensor);
 }
 
-uint32_t TapeRecorder::add_memory(const at::Tensor& tensor) {
-  tape_.memories_.push_back({tensor.storage().nbytes(), tensor.device()});
+uint32_t TapeRecorder::add_memory(const at::Tensor& tensor, uint32_t original) {
+  tape_.memories_.push_back({tensor.storage().nbytes(), tensor.device(), original});
   const uint32_t value = add_value(TapeValue::Source::kMemory, tape_.memories_.size() - 1);
   tape_.values_[value].is_uninitialised = true;
   enter(tensor, value);

@@ -75,9 +75,9 @@ struct REMAT_API StepSignature {
 
 /// The state behind auto_checkpoint(): measures real steps, plans, and runs later steps as planned.
 ///
-/// The first call runs the function once more to learn its ops, undoes its writes and drops the
-/// result. That step and the next ones run on a tape that is cut where little crosses, while ops,
-/// backward nodes and memory are logged; then a plan is made. Arguments of other sizes run with a
+/// The function is called exactly once in each step. The first step runs on a tape that is cut while
+/// it is recorded (Cuts::while_recorded), the next ones on a tape that is cut where little crosses,
+/// while ops, backward nodes and memory are logged; then a plan is made. Arguments of other sizes run with a
 /// plan for larger ones, or are measured. A step that meets an op its plan does not expect is cut
 /// every Cuts::rest_bytes bytes from there on, and the next such step is measured. At most
 /// kMostVariants plans are alive, and at most kMostMeasurements are begun.

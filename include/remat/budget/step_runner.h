@@ -23,10 +23,6 @@ class REMAT_API StepForward {
   /// call is not measured.
   virtual void forward(const Cuts& cuts, StepRecording* recording) = 0;
 
-  /// Called before a forward that runs for measurement only. The ops' writes are undone; drop()
-  /// must undo any other change that the function makes.
-  virtual void before_dropped() {}
-
   /// Drops the function's result.
   virtual void drop() noexcept = 0;
 };

@@ -15,10 +15,14 @@ namespace remat {
 /// next step or at thread exit. All functions concern the calling thread.
 class REMAT_API PendingStep {
  public:
-  /// Begins the recording of a step of `subject` for `owner`. Null if something else is being
+  /// Begins the recording of a step of `subject` for `owner`; null if the subject is not known yet.
+  /// Null if something else is being
   /// measured, or if a torch profiler runs.
   static StepRecording* begin(const std::shared_ptr<const void>& owner,
                               std::shared_ptr<void> subject);
+
+  /// Sets the subject of the step that has begun.
+  static void set_subject(std::shared_ptr<void> subject);
 
   /// Ends the forward. The step ends when the next one begins.
   static void end_forward();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The common part of the cuts of measured and of planned steps.
+// Cuts of steps that are measured or planned.
 #pragma once
 
 #include <remat/tape/cuts.h>
@@ -11,6 +11,14 @@ namespace remat {
 inline Cuts plain_call_cuts() {
   Cuts cuts;
   cuts.plain_calls = true;
+  return cuts;
+}
+
+/// Cuts for a step with unknown ops.
+inline Cuts unknown_cuts() {
+  Cuts cuts = plain_call_cuts();
+  cuts.while_recorded = true;
+  cuts.rest_bytes = 4096;  // Segments of less memory are not worth a cut.
   return cuts;
 }
 

@@ -188,6 +188,10 @@ struct REMAT_API StepLog {
     return !block.device.is_cpu() && !block.is_result && block.died == kNever;
   }
 
+  /// Explains why the nodes of the backward pass cannot be profiled: one runs twice, or runs after
+  /// nodes of a later backward. "" if they can.
+  std::string backward_fault() const;
+
   /// The accelerator on which the forward has made most memory; the CPU if it used none.
   c10::Device main_device() const;
 

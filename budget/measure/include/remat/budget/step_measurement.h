@@ -16,11 +16,12 @@
 
 namespace remat {
 
-/// Measures the steps of one function: first one forward on a tape with one segment that keeps
-/// nothing and whose result is dropped, then steps on a cut tape that keep little.
+/// Measures the steps of one function: the first on a tape whose forward keeps nothing (see
+/// unknown_cuts()), the others on any tape.
 class REMAT_API StepMeasurement {
  public:
-  /// `forward` is the log of a region whose results are alive; `name` is the function's. Null if
+  /// `forward` is the log of the first step's forward, whose results are alive; `name` is the
+  /// function's. Null if
   /// autograd has saved nothing, so that there is nothing to plan. Throws NotImplementedError if
   /// the region contains other regions.
   static std::unique_ptr<StepMeasurement> of(std::string name, StepLog forward);
@@ -29,7 +30,7 @@ class REMAT_API StepMeasurement {
   StepMeasurement& operator=(const StepMeasurement&) = delete;
   ~StepMeasurement();
 
-  /// Adds a step with its backward, on any tape. Returns false, and ignores it, if it ran other ops
+  /// Adds a step with its backward, such as the first one. Returns false, and ignores it, if it ran other ops
   /// or saved other tensors, or if none of its nodes ran. Afterwards `step` counts only memory of
   /// device().
   bool add_step(StepLog& step);

@@ -34,11 +34,11 @@ class REMAT_API StepRecording {
   /// Assigns ops from now on to this module or named call; "": none.
   void enter(const std::string& place);
 
-  /// Keeps the ops' writes, because the function has thrown and would have left them without remat.
-  void keep_writes();
-
   /// Ends the forward.
   void end_forward();
+
+  /// The log so far.
+  StepLog log() const;
 
   /// Ends the step and returns its log. Call it once.
   StepLog finish();

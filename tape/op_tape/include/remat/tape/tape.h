@@ -68,6 +68,7 @@ struct TapeOutput {
 struct TapeMemory {
   size_t size_bytes;
   c10::Device device;
+  uint32_t original = TapeValue::kNone;  ///< The value in whose place it is; kNone: none.
 };
 
 /// A write by a record to a storage.
@@ -132,6 +133,7 @@ struct TapePart {
   uint32_t end = kOpen;
   uint32_t first_value = 0;  ///< Values made meanwhile: [first_value, end_value).
   uint32_t end_value = kOpen;
+  bool is_group = false;
 };
 
 /// Filled by a TapeRecorder in the forward, on its thread; read by any thread afterwards. A large
