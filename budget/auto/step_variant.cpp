@@ -11,7 +11,7 @@
 #include <remat/memory_plan/measuring_cuts.h>
 #include <remat/memory_plan/step_cuts.h>
 
-#include "plan_words.h"
+#include "messages.h"
 
 namespace remat {
 namespace {
@@ -32,7 +32,7 @@ int64_t bytes_left(const StepLog& step, const StepMeasurement& measurement) {
 int64_t peak_of(const StepLog& step) {
   const auto alive =
       step.bytes_alive([](const StepLog::Block& block) { return !StepLog::is_of_library(block); });
-  const auto end = alive.begin() + step.nodes.back().end;
+  const auto end = alive.begin() + step.backward.nodes.back().end;
   return *std::max_element(alive.begin(), end + 1);
 }
 
@@ -104,7 +104,7 @@ StepVariant::StepVariant(StepSignature signature, MemoryPlan plan)
       plan_(std::move(plan)) {}
 
 std::string StepVariant::add(StepLog& step, const MemoryBudget& budget) {
-  std::string fault = step.backward_fault();
+  std::string fault = step.backward.fault();
   if (fault.empty() && !measurement_->add_step(step)) {
     fault = "expected the ops of the first step, and their backward";
   }
@@ -143,7 +143,7 @@ StepDecision StepVariant::decide(const MemoryBudget& budget, int64_t other_bytes
   const bool takes_more = !plan.feasible || plan.predicted_peak_bytes > plain_bytes;
   // A plan would only add copies of memory that the step overwrites.
   if (plain_bytes <= bytes && takes_more) return {};
-  if (!plan.feasible) return {.limit = words_of_limit(name, plan, budget.text())};
+  if (!plan.feasible) return {.limit = limit_message(name, plan, budget.text())};
   return {.plan = std::move(plan)};
 }
 

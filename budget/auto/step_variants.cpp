@@ -132,10 +132,25 @@ bool StepVariants::measures_another(const StepVariant& variant, int steps) const
   });
 }
 
+bool StepVariants::may_measure() const {
+  return std::max(measurements_, in_vain_) < AutoCheckpoint::kMostMeasurements;
+}
+
+int64_t StepVariants::largest_budget() const {
+  int64_t bytes = 0;
+  for (const auto& variant : variants_) {
+    if (variant->plan()) bytes = std::max(bytes, variant->plan()->budget_bytes);
+  }
+  return bytes;
+}
+
 std::shared_ptr<StepVariant> StepVariants::add(std::shared_ptr<StepVariant> variant) {
   for (const auto& known : variants_) {
-    if (known->signature() == variant->signature() && known->is_same(*variant)) return known;
+    if (!(known->signature() == variant->signature()) || !known->is_same(*variant)) continue;
+    ++in_vain_;
+    return known;
   }
+  ++measurements_;
   if (variants_.size() == AutoCheckpoint::kMostVariants) forget_least_used();
   variants_.push_back(variant);
   return variant;

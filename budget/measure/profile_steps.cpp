@@ -3,15 +3,22 @@
 // The steps that profile() measures, one after the other.
 #include <remat/budget/profile.h>
 
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros_like.h>
+#include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 
+#include <algorithm>
+#include <atomic>
 #include <memory>
-#include <optional>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <remat/budget/pending_step.h>
@@ -22,22 +29,69 @@
 #include <remat/tape/region.h>
 #include <remat/tape/scope.h>
 
-#include "gradients_apart.h"
-
 namespace remat {
 namespace {
 
-/// Drops the function's result when destroyed.
-class HeldResult {
+/// While alive, replaces the .grad of leaves by zeros; restores it when destroyed. Leaves that
+/// backward reaches but that were not given have no .grad meanwhile: those that a function returns
+/// unchanged, and weights that only the loss uses. Only one object in the process is active at a
+/// time.
+class GradientsApart {
  public:
-  explicit HeldResult(StepForward& step) : step_(step) {}
-  HeldResult(const HeldResult&) = delete;
-  HeldResult& operator=(const HeldResult&) = delete;
-  ~HeldResult() { step_.drop(); }
+  /// Adds to `leaves`, which must outlive this object, the leaves that backward reaches.
+  explicit GradientsApart(std::vector<at::Tensor>& leaves);
+  GradientsApart(const GradientsApart&) = delete;
+  GradientsApart& operator=(const GradientsApart&) = delete;
+  ~GradientsApart();
 
  private:
-  StepForward& step_;
+  static std::unique_ptr<at::ObserverContext> before_node(const at::RecordFunction& node);
+  void add(const at::Tensor& leaf);
+
+  std::mutex mutex_;  // backward's threads call add()
+  std::vector<at::Tensor>& leaves_;
+  std::vector<at::Tensor> gradients_;
+  at::CallbackHandle callback_ = 0;
 };
+
+std::atomic<GradientsApart*> current{nullptr};
+
+GradientsApart::GradientsApart(std::vector<at::Tensor>& leaves) : leaves_(leaves) {
+  for (const at::Tensor& leaf : leaves_) {
+    at::Tensor zeros = leaf.grad().defined() ? at::zeros_like(leaf.grad()) : at::Tensor();
+    gradients_.push_back(std::exchange(leaf.mutable_grad(), std::move(zeros)));
+  }
+  GradientsApart* none = nullptr;
+  current.compare_exchange_strong(none, this);
+  callback_ = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(&before_node).scopes({at::RecordScope::BACKWARD_FUNCTION}));
+}
+
+GradientsApart::~GradientsApart() {
+  at::removeCallback(callback_);
+  GradientsApart* self = this;
+  current.compare_exchange_strong(self, nullptr);
+  for (const auto i : c10::irange(leaves_.size()))
+    leaves_[i].mutable_grad() = std::move(gradients_[i]);
+}
+
+std::unique_ptr<at::ObserverContext> GradientsApart::before_node(
+    const at::RecordFunction& /*node*/) {
+  GradientsApart* const apart = current.load();
+  const auto node = torch::autograd::get_current_node();
+  const auto* const accumulates = dynamic_cast<torch::autograd::AccumulateGrad*>(node.get());
+  if (apart && accumulates) apart->add(accumulates->variable);
+  return nullptr;
+}
+
+void GradientsApart::add(const at::Tensor& leaf) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const bool is_known = std::any_of(leaves_.begin(), leaves_.end(),
+                                    [&](const at::Tensor& known) { return known.is_same(leaf); });
+  if (is_known) return;
+  leaves_.push_back(leaf);
+  gradients_.push_back(std::exchange(leaf.mutable_grad(), at::Tensor()));
+}
 
 void check_thread(const std::string& name) {
   TORCH_CHECK_VALUE(c10::GradMode::is_enabled() && !c10::InferenceMode::is_enabled(), "[profile] '",
@@ -53,15 +107,15 @@ void check_thread(const std::string& name) {
 }
 
 void check_backward(const StepLog& step, const std::string& name) {
-  TORCH_CHECK_VALUE(!step.nodes.empty(), "[profile] '", name,
+  TORCH_CHECK_VALUE(!step.backward.nodes.empty(), "[profile] '", name,
                     "': expected backward to run, got a step in which no node did. Call backward() "
                     "on what the function returns.");
-  TORCH_CHECK_NOT_IMPLEMENTED(step.later_node.empty(), "[profile] '", name,
+  TORCH_CHECK_NOT_IMPLEMENTED(step.backward.later_node.empty(), "[profile] '", name,
                               "': expected backward to run what the forward has made, got ",
-                              step.later_node,
+                              step.backward.later_node,
                               " that a backward has made (create_graph). Steps that are "
                               "differentiated twice are not planned.");
-  const std::string fault = step.backward_fault();
+  const std::string fault = step.backward.fault();
   TORCH_CHECK_NOT_IMPLEMENTED(fault.empty(), "[profile] '", name, "': ", fault);
 }
 
@@ -93,8 +147,8 @@ std::unique_ptr<StepMeasurement> measurement_of(const StepRecording& recording,
 /// Runs a step. `after_forward(recording)` is called before backward.
 template <class AfterForward>
 StepLog measure_step(StepRunner& runner, const Cuts& cuts, AfterForward&& after_forward) {
-  StepRecording recording(/*undoes_writes=*/true);
-  const HeldResult held(runner);
+  StepRecording recording;
+  const std::shared_ptr<void> dropped_at_end(nullptr, [&](void*) { runner.drop(); });
   runner.forward(cuts, &recording);
   recording.end_forward();
   after_forward(recording);
@@ -113,17 +167,17 @@ StepProfile profile_steps(StepRunner& runner, const ProfileOptions& options) {
   std::unique_ptr<StepMeasurement> measurement;
   std::vector<at::Tensor> leaves;
   Cuts cuts = plain_call_cuts();
-  std::optional<GradientsApart> apart;
+  std::unique_ptr<GradientsApart> apart;
   const auto learn = [&](const StepRecording& recording) {
     measurement = measurement_of(recording, options.name, leaves);
     for (const int32_t position : measuring_cuts(measurement->profile()))
       cuts.positions.push_back(static_cast<size_t>(position));
-    apart.emplace(leaves);
+    apart = std::make_unique<GradientsApart>(leaves);
   };
   check_backward(measure_step(runner, unknown_cuts(), learn), options.name);
   for (const auto i : c10::irange(options.steps)) {
     apart.reset();
-    apart.emplace(leaves);
+    apart = std::make_unique<GradientsApart>(leaves);
     StepLog log = measure_step(runner, cuts, [](const StepRecording&) {});
     check_backward(log, options.name);
     TORCH_CHECK(measurement->add_step(log), "[profile] '", options.name,

@@ -52,11 +52,6 @@ class StepListener final : public AllocationListener {
     return known == alive_.end() ? StepLog::kNone : known->second;
   }
 
-  bool has_block_at(const void* address) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return block_at(address) != StepLog::kNone;
-  }
-
   uint64_t number() const { return number_; }
 
   /// The forward's thread, as numbered by at::RecordFunction.
@@ -95,12 +90,6 @@ class StepListener final : public AllocationListener {
   /// True once accelerator memory has been allocated.
   bool sees_accelerator() const { return sees_accelerator_; }
 
-  /// Stops logging allocations while muted.
-  void mute(bool muted) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    is_muted_ = muted;
-  }
-
   /// The log so far.
   StepLog copy() {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -130,7 +119,7 @@ class StepListener final : public AllocationListener {
       log_.blocks[known->second].died = now;
       alive_.erase(known);
     }
-    if (bytes <= 0 || is_muted_) return;
+    if (bytes <= 0) return;
     alive_.emplace(address, static_cast<uint32_t>(log_.blocks.size()));
     log_.blocks.push_back(
         {.bytes = bytes, .born = now, .device = device, .in_replay = here().replays > 0});
@@ -145,7 +134,6 @@ class StepListener final : public AllocationListener {
   StepLog log_;
   StepNodes nodes_;
   StepLog::Moment next_ = 0;
-  bool is_muted_ = false;
   bool is_done_ = false;
   std::atomic<bool> sees_accelerator_{false};
   std::unordered_map<const void*, uint32_t> alive_;  // blocks by address

@@ -46,7 +46,7 @@ void StepLog::count_only(c10::Device device) {
   }
 }
 
-std::string StepLog::backward_fault() const {
+std::string StepLog::Backward::fault() const {
   std::unordered_set<uint64_t> seen;
   for (const Node& node : nodes) {
     if (node.sequence == kNoSequence || seen.insert(node.sequence).second) continue;

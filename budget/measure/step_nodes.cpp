@@ -36,13 +36,13 @@ uint64_t StepNodes::sequence_of(const at::RecordFunction& node, const StepListen
 }
 
 /// True for a node that was made after backward began.
-bool StepNodes::is_later(const StepLog& log, const at::RecordFunction& node, uint64_t sequence,
+bool StepNodes::is_later(const at::RecordFunction& node, uint64_t sequence,
                          const StepListener& listener) const {
   if (node.seqNr() < 0) return false;  // such nodes accumulate gradients
   if (node.forwardThreadId() != listener.forward_thread())
     return std::find(node_threads_.begin(), node_threads_.end(), node.forwardThreadId()) !=
            node_threads_.end();
-  return sequence >= log.backward_node;
+  return sequence >= backward_node_;
 }
 
 void StepNodes::begin_backward(StepLog& log, uint64_t task) {
@@ -50,21 +50,19 @@ void StepNodes::begin_backward(StepLog& log, uint64_t task) {
   has_own_ = has_own_ || is_own_;
   is_own_ = false;
   task_ = task;
-  nodes_ = log.nodes.size();
-  inner_nodes_ = log.inner_nodes.size();
-  loads_ = log.loads.size();
+  nodes_ = log.backward.nodes.size();
+  loads_ = log.backward.loads.size();
 }
 
 /// Removes the nodes of the running pass if it was not the step's.
 void StepNodes::forget_others(StepLog& log) {
   if (is_own_) return;
-  log.nodes.resize(nodes_);
-  log.inner_nodes.resize(inner_nodes_);
-  log.loads.resize(loads_);
+  log.backward.nodes.resize(nodes_);
+  log.backward.loads.resize(loads_);
   if (has_own_) return;
-  log.backward_node = StepLog::kNoSequence;
-  log.later_node.clear();
-  log.goes_on = false;
+  backward_node_ = StepLog::kNoSequence;
+  log.backward.later_node.clear();
+  log.backward.goes_on = false;
 }
 
 uint32_t StepNodes::begin(StepLog& log, StepLog::Moment& next, const at::RecordFunction& node,
@@ -73,29 +71,30 @@ uint32_t StepNodes::begin(StepLog& log, StepLog::Moment& next, const at::RecordF
   const uint64_t sequence = sequence_of(node, listener);
   const uint64_t thread = at::RecordFunction::currentThreadId();
   const auto outer = std::find_if(running_.begin(), running_.end(),
-                                  [&](const Running& other) { return other.task != task; });
+                                  [&](const auto& other) { return other.first != task; });
+  StepLog::Backward& backward = log.backward;
   if (outer != running_.end()) {
-    log.inner_nodes.push_back({.sequence = sequence, .outer = outer->node});
+    backward.nodes[outer->second].inner.push_back(sequence);
     return StepLog::kNone;
   }
   if (task != task_) begin_backward(log, task);
-  if (log.nodes.empty() && listener.is_of_this_thread())
-    log.backward_node = at::sequence_number::peek();
+  if (backward.nodes.empty() && listener.is_of_this_thread())
+    backward_node_ = at::sequence_number::peek();
   const bool is_step = is_own(log, sequence);
   is_own_ = is_own_ || is_step;
-  if (is_later(log, node, sequence, listener) && log.later_node.empty())
-    log.later_node = node.name();
+  if (is_later(node, sequence, listener) && backward.later_node.empty())
+    backward.later_node = node.name();
   if (!listener.is_of_this_thread() &&
       std::find(node_threads_.begin(), node_threads_.end(), thread) == node_threads_.end())
     node_threads_.push_back(thread);
-  if (!log.later_node.empty()) {
-    const bool is_known = log.backward_node != StepLog::kNoSequence;
-    log.goes_on = log.goes_on || is_step || (is_known && sequence < log.backward_node);
+  if (!backward.later_node.empty()) {
+    const bool is_known = backward_node_ != StepLog::kNoSequence;
+    backward.goes_on = backward.goes_on || is_step || (is_known && sequence < backward_node_);
     return StepLog::kNone;
   }
-  const auto number = static_cast<uint32_t>(log.nodes.size());
-  running_.push_back({task, number});
-  log.nodes.push_back({.name = node.name(),
+  const auto number = static_cast<uint32_t>(backward.nodes.size());
+  running_.emplace_back(task, number);
+  backward.nodes.push_back({.name = node.name(),
                        .sequence = sequence,
                        .thread = thread,
                        .begin = next++,
@@ -104,16 +103,18 @@ uint32_t StepNodes::begin(StepLog& log, StepLog::Moment& next, const at::RecordF
 }
 
 void StepNodes::end(StepLog& log, StepLog::Moment& next, uint32_t node, int64_t now_ns) {
-  std::erase_if(running_, [&](const Running& running) { return running.node == node; });
-  log.nodes[node].end = next++;
-  log.nodes[node].end_ns = now_ns;
+  std::erase_if(running_, [&](const auto& running) { return running.second == node; });
+  log.backward.nodes[node].end = next++;
+  log.backward.nodes[node].end_ns = now_ns;
 }
 
 void StepNodes::finish(StepLog& log) {
   if (has_own_) forget_others(log);
 }
 
-std::unique_ptr<at::ObserverContext> NodeCallbacks::begin(const at::RecordFunction& node) {
+namespace {
+
+std::unique_ptr<at::ObserverContext> begin_node(const at::RecordFunction& node) {
   StepListener* const listener = StepListener::current.load();
   if (!listener) return nullptr;
   StepThread& here = listener->here();
@@ -123,14 +124,13 @@ std::unique_ptr<at::ObserverContext> NodeCallbacks::begin(const at::RecordFuncti
     if (!is_inner) {
       here.node = number = listener->nodes().begin(log, next, node, *listener);
     } else if (here.node != StepLog::kNone) {
-      log.inner_nodes.push_back(
-          {.sequence = StepNodes::sequence_of(node, *listener), .outer = here.node});
+      log.backward.nodes[here.node].inner.push_back(StepNodes::sequence_of(node, *listener));
     }
   });
   return std::make_unique<Begun>(listener->number(), number);
 }
 
-void NodeCallbacks::end(const at::RecordFunction& /*node*/, at::ObserverContext* context) {
+void end_node(const at::RecordFunction& /*node*/, at::ObserverContext* context) {
   const int64_t now_ns = frequent_thread_ns();
   StepListener* const listener = StepListener::current.load();
   const auto* const begun = static_cast<Begun*>(context);
@@ -141,6 +141,13 @@ void NodeCallbacks::end(const at::RecordFunction& /*node*/, at::ObserverContext*
   listener->write([&](StepLog& log, StepLog::Moment& next) {
     listener->nodes().end(log, next, begun->node, now_ns);
   });
+}
+
+}  // namespace
+
+at::RecordFunctionCallback node_callbacks() {
+  return at::RecordFunctionCallback(&begin_node, &end_node)
+      .scopes({at::RecordScope::BACKWARD_FUNCTION});
 }
 
 }  // namespace remat

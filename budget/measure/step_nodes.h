@@ -38,14 +38,9 @@ class StepNodes {
   void finish(StepLog& log);
 
  private:
-  struct Running {
-    uint64_t task;
-    uint32_t node;
-  };
-
   void begin_backward(StepLog& log, uint64_t task);
   void forget_others(StepLog& log);
-  bool is_later(const StepLog& log, const at::RecordFunction& node, uint64_t sequence,
+  bool is_later(const at::RecordFunction& node, uint64_t sequence,
                 const StepListener& listener) const;
 
   uint64_t task_ = ~uint64_t{0};  // graph task of the running backward pass
@@ -53,16 +48,15 @@ class StepNodes {
   bool has_own_ = false;          // true if an earlier pass has
   // Sizes of the log's lists when that pass began.
   size_t nodes_ = 0;
-  size_t inner_nodes_ = 0;
   size_t loads_ = 0;
-  std::vector<Running> running_;        // outermost nodes
+  // Sequence number from which on nodes of the forward's thread were made after backward began;
+  // kNoSequence if unknown because backward began on another thread.
+  uint64_t backward_node_ = StepLog::kNoSequence;
+  std::vector<std::pair<uint64_t, uint32_t>> running_;  // outermost nodes, with their graph tasks
   std::vector<uint64_t> node_threads_;  // threads that run nodes, besides the forward's
 };
 
-/// RecordFunction callbacks for the nodes of backward.
-struct NodeCallbacks {
-  static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& node);
-  static void end(const at::RecordFunction& node, at::ObserverContext* context);
-};
+/// Callbacks for the nodes of backward.
+at::RecordFunctionCallback node_callbacks();
 
 }  // namespace remat

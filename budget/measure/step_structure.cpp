@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // The values of a forward's tape, matched with the memory blocks of its log.
-#include "step_structure.h"
+#include <remat/budget/step_structure.h>
 
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
@@ -15,87 +15,85 @@
 
 namespace remat {
 
-RecordsOfOps::RecordsOfOps(const StepLog& log, size_t records)
-    : op_of(records), record_of(log.ops.size()) {
-  uint32_t newest = 0;
-  for (const auto i : c10::irange(log.ops.size())) {
-    const uint32_t record = log.ops[i].record;
-    const bool is_last = i + 1 == log.ops.size();
-    if (record < records && (is_last || log.ops[i + 1].record > record)) {
-      op_of[record] = static_cast<uint32_t>(i);
-      newest = record;
-    }
-    record_of[i] = newest;
-  }
-  for (const auto i : c10::irange(log.ops.size())) {
-    for (uint32_t outer = log.ops[i].outer; outer != StepLog::kNone; outer = log.ops[outer].outer)
-      record_of[outer] = record_of[i];
-  }
-}
-
-std::vector<uint32_t> profile_values(const Tape& tape) {
-  std::vector<uint32_t> numbers;
-  uint32_t next = 0;
-  for (const TapeValue& value : tape.values()) {
-    const bool is_memory = value.source == TapeValue::Source::kMemory;
-    const uint32_t original = is_memory ? tape.memory(value.number).original : TapeValue::kNone;
-    numbers.push_back(original == TapeValue::kNone ? next++ : numbers[original]);
-  }
-  return numbers;
-}
-
-std::vector<ResultOfOp> results_of(const StepLog& log, const RecordsOfOps& records,
-                                   const Tape& tape) {
-  const std::vector<uint32_t> numbers = profile_values(tape);
-  std::vector<ResultOfOp> all;
-  for (const auto i : c10::irange(tape.records().size())) {
-    const TapeRecord& record = tape.records()[i];
-    const uint32_t op = records.op_of[i];
-    const auto [first, end] = log.results_of(op);
-    for (const auto j : c10::irange(record.output_count)) {
-      const TapeOutput& output = tape.outputs(record)[j];
-      for (size_t k = first; k < end; ++k) {
-        const StepLog::Result& result = log.results[k];
-        if (result.result != output.result || result.element != output.element) continue;
-        all.push_back({numbers[output.ref.value], op, static_cast<uint32_t>(k - first)});
-        break;
-      }
-    }
-  }
-  return all;
-}
-
 namespace {
 
-/// Builds a profile part by part.
-class Structure {
+/// Builds a structure part by part.
+class StructureBuilder {
  public:
-  Structure(const StepLog& log, const RecordsOfOps& records, const Region& region, const Tape& tape,
-            std::string name, c10::Device device)
-      : log_(log),
-        records_(records),
-        region_(region),
-        tape_(tape),
-        device_(device),
-        number_of_(profile_values(tape)) {
+  StructureBuilder(const StepLog& log, const Region& region, const Tape& tape, std::string name,
+                   c10::Device device)
+      : log_(log), region_(region), tape_(tape), device_(device) {
     profile_.name = std::move(name);
     if (device.is_cpu()) return;
     profile_.device = device.str();
     profile_.other_devices = log.other_accelerators(device);
   }
 
-  StepProfile run() {
+  StepStructure run() {
+    number_values();
+    match_ops();
+    match_results();
     add_values();
     for (const auto i : c10::irange(tape_.records().size())) add_record(i);
     add_bytes();
     add_outside();
     add_slots();
-    return std::move(profile_);
+    return std::move(made_);
   }
 
  private:
   size_t size() const { return tape_.records().size(); }
-  const StepLog::Op& op_of(size_t record) const { return log_.ops[records_.op_of[record]]; }
+  const StepLog::Op& op_of(size_t record) const { return log_.ops[made_.op_of[record]]; }
+
+  /// Memory that a segment has made for itself has the number of the value in whose place it is, so
+  /// that cuts do not change the numbers.
+  void number_values() {
+    uint32_t next = 0;
+    for (const TapeValue& value : tape_.values()) {
+      const bool is_memory = value.source == TapeValue::Source::kMemory;
+      const uint32_t original = is_memory ? tape_.memory(value.number).original : TapeValue::kNone;
+      number_of_.push_back(original == TapeValue::kNone ? next++ : number_of_[original]);
+    }
+  }
+
+  /// Finds the op of each record, and the record of each op.
+  void match_ops() {
+    const std::vector<StepLog::Op>& ops = log_.ops;
+    made_.op_of.resize(size());
+    made_.record_of.resize(ops.size());
+    uint32_t newest = 0;
+    for (const auto i : c10::irange(ops.size())) {
+      const uint32_t record = ops[i].record;
+      const bool is_last = i + 1 == ops.size();
+      if (record < size() && (is_last || ops[i + 1].record > record)) {
+        made_.op_of[record] = static_cast<uint32_t>(i);
+        newest = record;
+      }
+      made_.record_of[i] = newest;
+    }
+    for (const auto i : c10::irange(ops.size())) {
+      for (uint32_t outer = ops[i].outer; outer != StepLog::kNone; outer = ops[outer].outer)
+        made_.record_of[outer] = made_.record_of[i];
+    }
+  }
+
+  void match_results() {
+    for (const auto i : c10::irange(size())) {
+      const TapeRecord& record = tape_.records()[i];
+      const uint32_t op = made_.op_of[i];
+      const auto [first, end] = log_.results_of(op);
+      for (const auto j : c10::irange(record.output_count)) {
+        const TapeOutput& output = tape_.outputs(record)[j];
+        for (size_t k = first; k < end; ++k) {
+          const StepLog::Result& result = log_.results[k];
+          if (result.result != output.result || result.element != output.element) continue;
+          made_.results.push_back(
+              {number_of_[output.ref.value], op, static_cast<uint32_t>(k - first)});
+          break;
+        }
+      }
+    }
+  }
 
   void add_values() {
     for (const auto i : c10::irange(tape_.values().size())) {
@@ -108,7 +106,7 @@ class Structure {
     }
     blocks_.assign(profile_.values.size(), StepLog::kNone);
     spanned_.assign(profile_.values.size(), 0);
-    for (const ResultOfOp& made : results_of(log_, records_, tape_))
+    for (const StepStructure::Result& made : made_.results)
       blocks_[made.value] = log_.results[log_.ops[made.op].first_result + made.result].block;
   }
 
@@ -240,9 +238,9 @@ class Structure {
   int32_t last_record_before(StepLog::Moment moment) const {
     if (moment >= log_.forward_end) return static_cast<int32_t>(size());
     const auto after = std::upper_bound(
-        records_.op_of.begin(), records_.op_of.end(), moment,
+        made_.op_of.begin(), made_.op_of.end(), moment,
         [&](StepLog::Moment wanted, uint32_t op) { return wanted < log_.ops[op].begin; });
-    return static_cast<int32_t>(after - records_.op_of.begin()) - 1;
+    return static_cast<int32_t>(after - made_.op_of.begin()) - 1;
   }
 
   // A slot belongs to the open segment, so to the record that the newest op is about to make.
@@ -273,22 +271,22 @@ class Structure {
   }
 
   const StepLog& log_;
-  const RecordsOfOps& records_;
   const Region& region_;
   const Tape& tape_;
   const c10::Device device_;  // the device whose memory counts
-  const std::vector<uint32_t> number_of_;  // by value of the tape
-  std::vector<TapeValue> sources_;         // by value
-  StepProfile profile_;
+  std::vector<uint32_t> number_of_;  // by value of the tape
+  std::vector<TapeValue> sources_;   // by value
+  StepStructure made_;
+  StepProfile& profile_ = made_.profile;
   std::vector<uint32_t> blocks_;  // by value
   std::vector<int64_t> spanned_;  // by first value of a storage: the bytes that its readers span
 };
 
 }  // namespace
 
-StepProfile structure_of(const StepLog& log, const RecordsOfOps& records, const Region& region,
-                         const Tape& tape, std::string name, c10::Device device) {
-  return Structure(log, records, region, tape, std::move(name), device).run();
+StepStructure StepStructure::of(const StepLog& log, const Region& region, const Tape& tape,
+                                std::string name, c10::Device device) {
+  return StructureBuilder(log, region, tape, std::move(name), device).run();
 }
 
 }  // namespace remat

@@ -42,6 +42,13 @@ struct PlannedCuts {
   Cuts cuts;
 };
 
+/// Calls forward(cuts, recording), with None for empty cuts. Takes the GIL.
+void call_forward(const py::object& forward, const Cuts& cuts, StepRecording* recording) {
+  const py::gil_scoped_acquire gil;
+  const py::object given = cuts.empty() ? py::none() : py::cast(PlannedCuts{cuts});
+  forward(given, py::cast(recording, py::return_value_policy::reference));
+}
+
 /// Wraps a Python object with forward(cuts, recording), backward() and drop().
 /// Takes the GIL.
 class PythonRunner final : public StepRunner {
@@ -50,8 +57,7 @@ class PythonRunner final : public StepRunner {
 
   void forward(const Cuts& cuts, StepRecording* recording) override {
     const py::gil_scoped_acquire gil;
-    const py::object given = cuts.empty() ? py::none() : py::cast(PlannedCuts{cuts});
-    runner_.attr("forward")(given, py::cast(recording, py::return_value_policy::reference));
+    call_forward(runner_.attr("forward"), cuts, recording);
   }
 
   void backward() override { runner_.attr("backward")(); }
@@ -83,12 +89,12 @@ StepSignature signature_of(const py::tuple& args, const py::dict& kwargs, bool i
   return StepSignature::of(tensors, is_training ? 1 : 0);
 }
 
-void run_step(AutoCheckpoint& planned, py::object step, const py::tuple& args,
+void run_step(AutoCheckpoint& planned, const py::object& forward, const py::tuple& args,
               const py::dict& kwargs, bool is_training) {
   const StepSignature signature = signature_of(args, kwargs, is_training);
-  PythonRunner wrapped(std::move(step));
   const py::gil_scoped_release released;  // other threads wait for the plan's lock
-  planned.run(wrapped, signature);
+  planned.run([&](const Cuts& cuts, StepRecording* recording) { call_forward(forward, cuts, recording); },
+              signature);
 }
 
 /// Calls function(*args, **kwargs) without torch.compile compiling anything in it.

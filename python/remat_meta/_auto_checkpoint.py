@@ -62,9 +62,6 @@ class _Step:
                     raise
                 raise NotImplementedError(f"{error}\n{self._advice()}") from error
 
-    def drop(self):
-        self.result = None
-
 
 def _run_eagerly(run, args, kwargs):
     return _C._run_eagerly(run, args, kwargs)
@@ -119,7 +116,7 @@ class _AutoCheckpointed:
         self._agreement.begin_step()
         name, offload = self._options["name"], self._options["offload"]
         step = _Step(self._function(), self._module, name, offload, self._planned.advice, args, kwargs)
-        self._planned.run(step, args, kwargs, self._module is not None and self._module.training)
+        self._planned.run(step.forward, args, kwargs, self._module is not None and self._module.training)
         return step.result
 
     def _is_lazy(self):

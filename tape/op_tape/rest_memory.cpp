@@ -24,7 +24,7 @@ void RestMemory::wrote(const Tape& tape, const TapeRecord& record) {
 }
 
 size_t RestMemory::bytes_to_cross(c10::function_ref<bool(uint32_t value)> is_held) {
-  next_look_ = made_bytes_ + std::max(segment_bytes_, made_bytes_) / kLooks;
+  next_look_ = made_bytes_ + std::max(segment_bytes_, grows_ ? made_bytes_ : 0) / kLooks;
   std::erase_if(made_,
                 [&](const Made& made) { return made.storage.expired() || is_held(made.value); });
   size_t bytes = 0;

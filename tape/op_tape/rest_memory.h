@@ -26,9 +26,9 @@ namespace remat {
 class RestMemory {
  public:
   /// `segment_bytes`: new memory in a segment of the rest (Cuts::rest_bytes). `without_cpu`: CPU
-  /// memory does not count.
-  RestMemory(size_t segment_bytes, bool without_cpu)
-      : segment_bytes_(segment_bytes), without_cpu_(without_cpu) {}
+  /// memory does not count. `grows`: segments may be much larger, and are looked at less often.
+  RestMemory(size_t segment_bytes, bool without_cpu, bool grows)
+      : segment_bytes_(segment_bytes), without_cpu_(without_cpu), grows_(grows) {}
 
   /// An op has allocated `storage` for `value`.
   void allocated(uint32_t value, const c10::Storage& storage) {
@@ -73,6 +73,7 @@ class RestMemory {
 
   const size_t segment_bytes_;
   const bool without_cpu_;
+  const bool grows_;
   std::vector<Made> made_;  // May be dead or held.
   size_t made_bytes_ = 0;
   size_t next_look_ = 0;

@@ -26,7 +26,7 @@ TapeCutter::TapeCutter(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> roo
       whole_(std::move(whole)),
       keep_(std::move(keep)),
       differs_(cuts.differs),
-      rest_(cuts.rest_bytes, cuts.expected && cuts.expected->without_cpu),
+      rest_(cuts.rest_bytes, cuts.expected && cuts.expected->without_cpu, cuts.while_recorded),
       cuts_now_(cuts.while_recorded),
       regions_(tree_.units()),
       replayers_(tree_.units()),
