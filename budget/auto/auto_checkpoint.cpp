@@ -73,14 +73,19 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   void run(const Forward& forward, const StepSignature& signature) {
     if (Scope::current()) return forward(Cuts(), nullptr);
     end_pending();
-    PendingStep::wait_for_others(this);
-    std::shared_ptr<StepVariant> variant = expected(signature);
-    if (!variant) {
-      warn_of_other_file();
-      if (StepRecording* const recording = begin_unknown())
-        return run_unknown(forward, signature, *recording);
-      variant = any(signature);
-    }
+    PendingStep::here().wait_for_others(this);
+    std::unique_lock<std::mutex> lock(mutex_);
+    std::shared_ptr<StepVariant> variant = variants_.expected(signature);
+    const bool is_of_other_file =
+        !variant && first_ && first_->is_from_file && variants_.steps() == 0;
+    const bool is_measured = !variant && variants_.may_measure();
+    lock.unlock();
+    if (is_of_other_file) messages_.warn_once(file_.other_step_warning());
+    if (StepRecording* const recording = is_measured ? begin_unknown() : nullptr)
+      return run_unknown(forward, signature, *recording);
+    lock.lock();
+    if (!variant) variant = variants_.any(signature);
+    lock.unlock();
     if (!variant) return advised([&] { forward(unknown_cuts(), nullptr); });
     run_variant(forward, variant, signature);
   }
@@ -115,31 +120,19 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   /// Ends the previous step, if this thread has measured it.
   void end_pending() {
     StepLog log;
-    auto variant = std::static_pointer_cast<StepVariant>(PendingStep::take(this, log));
+    auto variant = std::static_pointer_cast<StepVariant>(PendingStep::here().take(this, log));
     const bool has_backward = !log.backward.nodes.empty();
-    if (variant && !has_backward) set_fault("no backward came on the thread of its forward");
-    if (options.agree) {
-      const auto lost = begun();
-      if (!variant) variant = lost;
-    }
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (variant && !has_backward) fault_ = "no backward came on the thread of its forward";
+    const std::shared_ptr<StepVariant> begun = std::exchange(begun_, nullptr);
+    lock.unlock();
+    if (!variant && options.agree) variant = begun;
     if (!variant || (!options.agree && !has_backward)) return;
     const std::string warning = add_measured(variant, log);
     messages_.send_queued();
     if (!warning.empty()) messages_.warn_once(warning);
     if (const std::optional<MemoryPlan> made = plan())
       messages_.caution_once(made->profile->caution());
-  }
-
-  /// The variant of the last step if that was to be measured; afterwards null.
-  std::shared_ptr<StepVariant> begun() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return std::exchange(begun_, nullptr);
-  }
-
-  /// Returns false if that is known.
-  bool set_fault(const std::string& fault) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return std::exchange(fault_, fault) != fault;
   }
 
   /// Returns the warning to give, or "".
@@ -163,13 +156,13 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   /// Returns nullopt if more steps must be measured.
   std::optional<StepDecision> decide(const StepVariant& variant) const {
     const bool is_enough = variant.measured() >= options.steps || latest_;
-    if (!is_enough && !variant.is_over(budget_)) return std::nullopt;
+    if (!is_enough) return std::nullopt;
     StepDecision decision = variant.decide(
         budget_, budget_.is_share() ? variants_.largest_budget() : 0, terms_, options.name);
     const bool may_get_more = budget_.is_share() &&
                               variant.measured() < kMostWaits * options.steps &&
                               variants_.measures_another(variant, options.steps);
-    if (!decision.limit.empty() && (!is_enough || may_get_more)) return std::nullopt;
+    if (!decision.limit.empty() && may_get_more) return std::nullopt;
     return decision;
   }
 
@@ -197,7 +190,8 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   /// warning to give.
   std::string take(const std::shared_ptr<StepVariant>& variant, StepDecision decision) {
     variant->take(std::move(decision));
-    if (variant->saves_nothing()) messages_.queue("fits as it is, and takes less so than by a plan");
+    if (variant->saves_nothing())
+      messages_.queue("fits as it is, and takes less so than by a plan");
     if (!variant->plan()) return "";
     messages_.queue(plan_message(*variant->plan()));
     latest_ = variant;
@@ -205,46 +199,22 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     return fault.empty() ? latest_->plan()->why_nothing_moves() : fault;
   }
 
-  std::shared_ptr<StepVariant> expected(const StepSignature& signature) const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return variants_.expected(signature);
-  }
-
-  std::shared_ptr<StepVariant> any(const StepSignature& signature) const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return variants_.any(signature);
-  }
-
-  /// Warns if the first step is not of the kind that the file has a plan for.
-  void warn_of_other_file() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    const bool is_other = first_ && first_->is_from_file && variants_.steps() == 0;
-    lock.unlock();
-    if (is_other) messages_.warn_once(file_.other_step_warning());
-  }
-
   /// Begins to measure a step of an unknown kind; null if that is not possible now.
   StepRecording* begin_unknown() {
+    if (StepRecording* const recording = PendingStep::here().begin(shared_from_this(), nullptr))
+      return recording;
+    const bool is_profiled = AllocationListener::is_profiled();
+    const std::string fault = is_profiled
+                                  ? "no step is measured while torch's profiler runs on its "
+                                    "thread, so the budget is not kept"
+                                  : "other functions' steps are being measured";
     std::unique_lock<std::mutex> lock(mutex_);
-    if (!variants_.may_measure()) return nullptr;
-    const bool is_first = !first_;
+    const bool is_known = std::exchange(fault_, is_profiled || !first_ ? fault : fault_) == fault;
     lock.unlock();
-    StepRecording* const recording = PendingStep::begin(shared_from_this(), nullptr);
-    if (recording) return recording;
-    if (AllocationListener::is_profiled()) {
-      warn_of_profiler();
-    } else if (is_first) {
-      set_fault("other functions' steps are being measured");
-    }
+    if (!is_profiled || is_known) return nullptr;
+    messages_.progress(fault);
+    messages_.warn_once(fault);
     return nullptr;
-  }
-
-  void warn_of_profiler() {
-    const std::string line =
-        "no step is measured while torch's profiler runs on its thread, so the budget is not kept";
-    if (!set_fault(line)) return;
-    messages_.progress(line);
-    messages_.warn_once(line);
   }
 
   /// Runs a step of an unknown kind; its kind is known when the forward has ended.
@@ -253,13 +223,13 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     try {
       advised([&] {
         forward(unknown_cuts(), &recording);
-        PendingStep::end_forward();
+        PendingStep::here().end_forward();
         const auto variant = add_variant(signature, recording);
         messages_.send_queued();
         begin_kind(signature, variant);
       });
     } catch (...) {
-      PendingStep::cancel();
+      PendingStep::here().cancel();
       throw;
     }
   }
@@ -290,9 +260,9 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   /// The step that ran as unknown is of that kind; null if it cannot be planned.
   void begin_kind(const StepSignature& signature, const std::shared_ptr<StepVariant>& variant) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!variant) return PendingStep::cancel();
+    if (!variant) return PendingStep::here().cancel();
     begin(variant);
-    begun_ ? PendingStep::set_subject(variant) : PendingStep::cancel();
+    begun_ ? PendingStep::here().set_subject(variant) : PendingStep::here().cancel();
     variant->is_from_file = false;
     variants_.came(signature, variant);
   }
@@ -315,14 +285,14 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     std::optional<TapeDifference> difference;
     cuts.differs = [&](const TapeDifference& found) { difference = found; };
     StepRecording* const recording =
-        is_measured ? PendingStep::begin(shared_from_this(), variant) : nullptr;
+        is_measured ? PendingStep::here().begin(shared_from_this(), variant) : nullptr;
     try {
       advised([&] { forward(cuts, recording); });
     } catch (...) {
-      if (recording) PendingStep::cancel();
+      if (recording) PendingStep::here().cancel();
       throw;
     }
-    if (recording) difference ? PendingStep::cancel() : PendingStep::end_forward();
+    if (recording) difference ? PendingStep::here().cancel() : PendingStep::here().end_forward();
     lock.lock();
     if (difference && variant->is_from_file && variants_.steps() == 1) {
       lock.unlock();
@@ -381,7 +351,7 @@ AutoCheckpoint::AutoCheckpoint(AutoCheckpointOptions options)
 
 AutoCheckpoint::~AutoCheckpoint() {
   StepLog unfinished;
-  PendingStep::take(state_.get(), unfinished);
+  PendingStep::here().take(state_.get(), unfinished);
 }
 
 void AutoCheckpoint::run(const Forward& forward, const StepSignature& signature) {

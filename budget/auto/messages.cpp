@@ -39,7 +39,7 @@ std::string plan_message(const MemoryPlan& plan) {
 }
 
 std::string limit_message(const std::string& name, const MemoryPlan& plan,
-                           const std::string& budget) {
+                          const std::string& budget) {
   return c10::str(message_prefix(name), "memory_budget: expected ", plan.least_budget_bytes,
                   " bytes or more (", detail::bytes_text(plan.least_budget_bytes), "), got ",
                   plan.budget_bytes, " (\"", budget, "\"). The least is ", plan.limit,

@@ -29,13 +29,6 @@ int64_t bytes_left(const StepLog& step, const StepMeasurement& measurement) {
   return bytes;
 }
 
-int64_t peak_of(const StepLog& step) {
-  const auto alive =
-      step.bytes_alive([](const StepLog::Block& block) { return !StepLog::is_of_library(block); });
-  const auto end = alive.begin() + step.backward.nodes.back().end;
-  return *std::max_element(alive.begin(), end + 1);
-}
-
 /// The profile with times by bytes: those of one cold step are of little use, and differ between
 /// processes that must have the same cuts.
 StepProfile without_times(StepProfile profile) {
@@ -116,15 +109,8 @@ std::string StepVariant::add(StepLog& step, const MemoryBudget& budget) {
   if (measured_++ == 0) {
     static_bytes_ = bytes_left(step, *measurement_);
     cuts_ = cuts_for_measuring(measurement_->profile(), budget);
-  } else {
-    measured_peak_ = std::max(measured_peak_, peak_of(step));
   }
   return "";
-}
-
-bool StepVariant::is_over(const MemoryBudget& budget) const {
-  const auto bytes = budget.bytes_of_plain(measurement_->profile().plain_peak_bytes);
-  return bytes && measured_peak_ > *bytes;
 }
 
 StepDecision StepVariant::decide(const MemoryBudget& budget, int64_t other_bytes,

@@ -59,9 +59,6 @@ class StepVariant {
   /// The profile so far. Requires wants_measuring().
   StepProfile profile() const { return measurement_->profile(); }
 
-  /// True if a step after the first one took more than the budget, so that a plan is due.
-  bool is_over(const MemoryBudget& budget) const;
-
   /// Decides on a plan, on the reason why there is none, or on neither if the function needs less
   /// memory unplanned. `other_bytes`: bytes that another variant may take. If no plan fits them and
   /// the budget is a share, takes the plan that needs least.
@@ -82,7 +79,6 @@ class StepVariant {
   std::string digest_;
   std::unique_ptr<StepMeasurement> measurement_;
   int64_t static_bytes_ = 0;
-  int64_t measured_peak_ = 0;
   int measured_ = 0;
   int failed_ = 0;
   Cuts cuts_;

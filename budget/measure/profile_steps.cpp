@@ -163,7 +163,7 @@ StepProfile profile_steps(StepRunner& runner, const ProfileOptions& options) {
   TORCH_CHECK_VALUE(options.steps >= 1, "[profile] steps: expected 1 or more, got ", options.steps,
                     ".");
   check_thread(options.name);
-  PendingStep::cancel();
+  PendingStep::here().cancel();
   std::unique_ptr<StepMeasurement> measurement;
   std::vector<at::Tensor> leaves;
   Cuts cuts = plain_call_cuts();

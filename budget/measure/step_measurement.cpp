@@ -42,7 +42,8 @@ double replays_us(const StepLog& step, Counts&& counts) {
 double tape_us(const StepLog& step) {
   if (step.reruns.empty()) return 0;
   double own_us = replays_us(step, [&](const StepLog::Replay& replay) {
-    return replay.begin > step.backward.nodes.front().begin && replay.begin < step.backward.nodes.back().end;
+    return replay.begin > step.backward.nodes.front().begin &&
+           replay.begin < step.backward.nodes.back().end;
   });
   for (const auto& [record, ns] : step.reruns) own_us -= us(0, ns);
   return std::max(0.0, own_us / static_cast<double>(step.reruns.size()));
@@ -77,7 +78,8 @@ std::vector<int32_t> nodes_of_saves(const StepLog& step) {
     for (const uint64_t inner : step.backward.nodes[i].inner)
       inner_by_sequence.emplace(inner, static_cast<int32_t>(i));
   }
-  for (const StepLog::Load& load : step.backward.loads) by_slot[load.slot] = static_cast<int32_t>(load.node);
+  for (const StepLog::Load& load : step.backward.loads)
+    by_slot[load.slot] = static_cast<int32_t>(load.node);
   std::vector<int32_t> nodes;
   for (const StepLog::Save& save : step.saves) {
     const auto known = by_slot.find(save.slot);
@@ -184,6 +186,10 @@ StepMeasurement::StepMeasurement(std::string name, StepLog forward, const Region
   has_varying_sizes_ = false;
 }
 
+std::vector<at::Tensor> StepMeasurement::take_leaves() {
+  return std::exchange(leaves_, {});
+}
+
 /// Memory that no allocator has reported counts as 0 bytes.
 void StepMeasurement::add_sizes(const StepLog& step) {
   for (const auto i : c10::irange(structure_.results.size())) {
@@ -234,7 +240,8 @@ void StepMeasurement::add_times(const StepLog& step, Sample& sample) const {
                     std::accumulate(sample.forward_us.begin(), sample.forward_us.end(), 0.0);
   for (const auto i : c10::irange(step.backward.nodes.size())) {
     const StepLog::Node& node = step.backward.nodes[i];
-    const bool is_next_here = i + 1 < step.backward.nodes.size() && step.backward.nodes[i + 1].thread == node.thread;
+    const bool is_next_here =
+        i + 1 < step.backward.nodes.size() && step.backward.nodes[i + 1].thread == node.thread;
     const int64_t end_ns = is_next_here ? step.backward.nodes[i + 1].begin_ns : node.end_ns;
     const StepLog::Moment end = is_next_here ? step.backward.nodes[i + 1].begin : node.end;
     sample.nodes[i].us =

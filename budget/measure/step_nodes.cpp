@@ -95,10 +95,10 @@ uint32_t StepNodes::begin(StepLog& log, StepLog::Moment& next, const at::RecordF
   const auto number = static_cast<uint32_t>(backward.nodes.size());
   running_.emplace_back(task, number);
   backward.nodes.push_back({.name = node.name(),
-                       .sequence = sequence,
-                       .thread = thread,
-                       .begin = next++,
-                       .begin_ns = frequent_thread_ns()});
+                            .sequence = sequence,
+                            .thread = thread,
+                            .begin = next++,
+                            .begin_ns = frequent_thread_ns()});
   return number;
 }
 

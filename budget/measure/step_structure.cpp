@@ -151,7 +151,8 @@ class StructureBuilder {
       const auto value = static_cast<int32_t>(number_of_[ref.value]);
       auto& reads = added.reads;
       if (std::find(reads.begin(), reads.end(), value) == reads.end()) reads.push_back(value);
-      int64_t& spanned = spanned_[static_cast<size_t>(profile_.values[number_of_[ref.value]].storage)];
+      int64_t& spanned =
+          spanned_[static_cast<size_t>(profile_.values[number_of_[ref.value]].storage)];
       spanned = std::max(spanned, static_cast<int64_t>(tape_.layout(ref.layout).bytes_spanned()));
     }
     for (const auto i : c10::irange(record.output_count)) {
@@ -273,7 +274,7 @@ class StructureBuilder {
   const StepLog& log_;
   const Region& region_;
   const Tape& tape_;
-  const c10::Device device_;  // the device whose memory counts
+  const c10::Device device_;         // the device whose memory counts
   std::vector<uint32_t> number_of_;  // by value of the tape
   std::vector<TapeValue> sources_;   // by value
   StepStructure made_;

@@ -93,8 +93,9 @@ void run_step(AutoCheckpoint& planned, const py::object& forward, const py::tupl
               const py::dict& kwargs, bool is_training) {
   const StepSignature signature = signature_of(args, kwargs, is_training);
   const py::gil_scoped_release released;  // other threads wait for the plan's lock
-  planned.run([&](const Cuts& cuts, StepRecording* recording) { call_forward(forward, cuts, recording); },
-              signature);
+  planned.run(
+      [&](const Cuts& cuts, StepRecording* recording) { call_forward(forward, cuts, recording); },
+      signature);
 }
 
 /// Calls function(*args, **kwargs) without torch.compile compiling anything in it.
@@ -302,8 +303,8 @@ void add_plan(py::module_& m) {
 
 void add_auto_checkpoint(py::module_& m) {
   py::class_<PlannedCuts>(m, "_PlannedCuts")
-      .def_property_readonly(
-          "is_unknown", [](const PlannedCuts& planned) { return planned.cuts.while_recorded; })
+      .def_property_readonly("is_unknown",
+                             [](const PlannedCuts& planned) { return planned.cuts.while_recorded; })
       .def_property_readonly(
           "moves", [](const PlannedCuts& planned) { return planned.cuts.offload.has_value(); });
   py::class_<AutoCheckpoint, std::shared_ptr<AutoCheckpoint>>(m, "_AutoCheckpoint")
@@ -313,7 +314,9 @@ void add_auto_checkpoint(py::module_& m) {
       .def("why_no_plan", &AutoCheckpoint::why_no_plan, py::call_guard<py::gil_scoped_release>())
       .def("advice", &AutoCheckpoint::advice);
   m.def("_run_eagerly", &run_eagerly);
-  m.def("_give_up_measured_step", &PendingStep::give_up, py::call_guard<py::gil_scoped_release>());
+  m.def(
+      "_give_up_measured_step", [] { PendingStep::here().give_up(); },
+      py::call_guard<py::gil_scoped_release>());
   m.def("_is_memory_heard", &AllocationListener::is_listening);
 }
 

@@ -78,10 +78,10 @@ struct REMAT_API StepSignature {
 ///
 /// The function is called exactly once in each step. The first step runs on a tape that is cut
 /// while it is recorded (Cuts::while_recorded), the next ones on a tape that is cut where little
-/// crosses, while ops, backward nodes and memory are logged; then a plan is made. Arguments of other
-/// sizes run with a plan for larger ones, or are measured. A step that meets an op its plan does not
-/// expect is cut every Cuts::rest_bytes bytes from there on, and the next such step is measured. At
-/// most kMostVariants plans are alive, and at most kMostMeasurements are begun.
+/// crosses, while ops, backward nodes and memory are logged; then a plan is made. Arguments of
+/// other sizes run with a plan for larger ones, or are measured. A step that meets an op its plan
+/// does not expect is cut every Cuts::rest_bytes bytes from there on, and the next such step is
+/// measured. At most kMostVariants plans are alive, and at most kMostMeasurements are begun.
 ///
 /// Several threads may run steps at once; one step at a time is measured in the process.
 class REMAT_API AutoCheckpoint {

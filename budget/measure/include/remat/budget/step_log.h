@@ -128,7 +128,8 @@ struct REMAT_API StepLog {
   std::vector<Result> results;
   std::vector<Save> saves;  ///< By slot of the region
   std::vector<Replay> replays;
-  std::vector<std::pair<uint32_t, int64_t>> reruns;  ///< Records run by replays; their CPU time in ns
+  std::vector<std::pair<uint32_t, int64_t>>
+      reruns;                           ///< Records run by replays; their CPU time in ns
   std::vector<Block> blocks;            ///< By `born`
   std::vector<std::string> places{""};  ///< Modules and named calls
   Moment forward_end = kNever;

@@ -47,7 +47,7 @@ class REMAT_API StepMeasurement {
 
   /// The outside tensors that require grad and that `forward` used, with the graphs that made them.
   /// Moves them out, so only the first call returns them.
-  std::vector<at::Tensor> take_leaves() { return std::exchange(leaves_, {}); }
+  std::vector<at::Tensor> take_leaves();
 
   /// The profile so far, with the median times of all steps, equal records pooled, and the largest
   /// byte counts. It has no times and nodes if no step has counted yet.

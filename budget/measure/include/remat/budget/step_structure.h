@@ -26,12 +26,12 @@ struct StepStructure {
     uint32_t result;  ///< Relative to the op's first in StepLog::results
   };
 
-  /// `tape` is the tape of `region`, of which the forward has kept nothing; `log` is the log of that
-  /// forward, which counts only memory of `device`.
+  /// `tape` is the tape of `region`, of which the forward has kept nothing; `log` is the log of
+  /// that forward, which counts only memory of `device`.
   static StepStructure of(const StepLog& log, const Region& region, const Tape& tape,
                           std::string name, c10::Device device);
 
-  StepProfile profile{};  ///< Records, values, slots, bytes and lifetimes
+  StepProfile profile{};          ///< Records, values, slots, bytes and lifetimes
   std::vector<uint32_t> op_of{};  ///< For each record: the op that made it
   /// For each op: the record it made, or else the last one before.
   std::vector<uint32_t> record_of{};
