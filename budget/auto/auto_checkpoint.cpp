@@ -16,7 +16,6 @@
 
 #include <remat/budget/memory_budget.h>
 #include <remat/budget/pending_step.h>
-#include <remat/budget/plain_call_cuts.h>
 #include <remat/budget/plan_cuts.h>
 #include <remat/inspect/allocation_listener.h>
 #include <remat/tape/expected_tape.h>
@@ -86,7 +85,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     lock.lock();
     if (!variant) variant = variants_.any(signature);
     lock.unlock();
-    if (!variant) return advised([&] { forward(unknown_cuts(), nullptr); });
+    if (!variant) return advised([&] { forward(StepMeasurement::first_cuts(), nullptr); });
     run_variant(forward, variant, signature);
   }
 
@@ -222,7 +221,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
                    StepRecording& recording) {
     try {
       advised([&] {
-        forward(unknown_cuts(), &recording);
+        forward(StepMeasurement::first_cuts(), &recording);
         PendingStep::here().end_forward();
         const auto variant = add_variant(signature, recording);
         messages_.send_queued();

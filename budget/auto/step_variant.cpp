@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include <remat/budget/plain_call_cuts.h>
 #include <remat/budget/plan_cuts.h>
 #include <remat/memory_plan/measuring_cuts.h>
 #include <remat/memory_plan/step_cuts.h>
@@ -47,19 +46,14 @@ StepProfile without_times(StepProfile profile) {
 /// Cuts where little crosses, keeping all that crosses. If a step of that profile then exceeds the
 /// budget, uses the cuts of a plan.
 Cuts cuts_for_measuring(const StepProfile& profile, const MemoryBudget& budget) {
-  Cuts cuts = plain_call_cuts();
-  const std::vector<int32_t> positions = measuring_cuts(profile);
+  StepCuts planned;
+  planned.positions = measuring_cuts(profile);
   const std::optional<int64_t> bytes =
       profile.nodes.empty() ? std::nullopt : budget.bytes_of_plain(profile.plain_peak_bytes);
-  if (bytes && peak_of_cuts(profile, positions) > *bytes) {
-    cuts = cuts_of(MemoryPlanner(without_times(profile)).plan(*bytes).cuts);
-  } else {
-    for (const int32_t position : positions)
-      cuts.positions.push_back(static_cast<size_t>(position));
-    if (cuts.positions.empty()) cuts.keep.emplace();
-  }
-  cuts.expected = expected_tape(profile);
-  cuts.rest_bytes = rest_bytes(profile);
+  const bool exceeds = bytes && peak_of_cuts(profile, planned.positions) > *bytes;
+  if (exceeds) planned = MemoryPlanner(without_times(profile)).plan(*bytes).cuts;
+  Cuts cuts = cuts_of(planned, profile);
+  if (!exceeds && !planned.positions.empty()) cuts.keep.reset();
   return cuts;
 }
 
@@ -68,7 +62,7 @@ Cuts cuts_for_measuring(const StepProfile& profile, const MemoryBudget& budget) 
 Cuts cuts_for_nothing() {
   auto expected = std::make_shared<ExpectedTape>();
   expected->any_ops = true;
-  Cuts cuts = plain_call_cuts();
+  Cuts cuts{.plain_calls = true};
   cuts.keep.emplace();
   cuts.expected = std::move(expected);
   return cuts;

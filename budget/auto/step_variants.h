@@ -76,7 +76,6 @@ class StepVariants {
 
   /// The sequence of kinds for one signature.
   struct Sequence {
-    StepSignature signature;
     std::weak_ptr<StepVariant> last{};  // null: an unknown kind
     Row now{};
     Row before{};
@@ -87,11 +86,10 @@ class StepVariants {
   };
 
   const StepSignature* known_signature(const StepSignature& signature) const;
-  size_t sequence_of(const StepSignature& signature) const;
   void forget_least_used();
 
   std::vector<std::shared_ptr<StepVariant>> variants_;
-  std::vector<Sequence> sequences_;  // by signature of variants
+  std::map<StepSignature, Sequence> sequences_;  // by signature of variants
   uint64_t steps_ = 0;
   int measurements_ = 0;
   int in_vain_ = 0;  // measurements of a kind that was already known

@@ -22,7 +22,6 @@
 #include <vector>
 
 #include <remat/budget/pending_step.h>
-#include <remat/budget/plain_call_cuts.h>
 #include <remat/budget/step_measurement.h>
 #include <remat/budget/step_recording.h>
 #include <remat/memory_plan/measuring_cuts.h>
@@ -166,7 +165,7 @@ StepProfile profile_steps(StepRunner& runner, const ProfileOptions& options) {
   PendingStep::here().cancel();
   std::unique_ptr<StepMeasurement> measurement;
   std::vector<at::Tensor> leaves;
-  Cuts cuts = plain_call_cuts();
+  Cuts cuts{.plain_calls = true};
   std::unique_ptr<GradientsApart> apart;
   const auto learn = [&](const StepRecording& recording) {
     measurement = measurement_of(recording, options.name, leaves);
@@ -174,7 +173,7 @@ StepProfile profile_steps(StepRunner& runner, const ProfileOptions& options) {
       cuts.positions.push_back(static_cast<size_t>(position));
     apart = std::make_unique<GradientsApart>(leaves);
   };
-  check_backward(measure_step(runner, unknown_cuts(), learn), options.name);
+  check_backward(measure_step(runner, StepMeasurement::first_cuts(), learn), options.name);
   for (const auto i : c10::irange(options.steps)) {
     apart.reset();
     apart = std::make_unique<GradientsApart>(leaves);

@@ -54,8 +54,6 @@ class StepListener final : public AllocationListener {
 
   uint64_t number() const { return number_; }
 
-  /// The forward's thread, as numbered by at::RecordFunction.
-  uint64_t forward_thread() const { return forward_thread_; }
   bool is_of_this_thread() const {
     return at::RecordFunction::currentThreadId() == forward_thread_;
   }
@@ -101,7 +99,7 @@ class StepListener final : public AllocationListener {
   StepLog take() {
     const std::lock_guard<std::mutex> lock(mutex_);
     is_done_ = true;
-    nodes_.finish(log_);
+    nodes_.finish();
     log_.end = next_;
     return std::move(log_);
   }
@@ -132,8 +130,8 @@ class StepListener final : public AllocationListener {
   const uint64_t forward_thread_ = at::RecordFunction::currentThreadId();
   std::mutex mutex_;
   StepLog log_;
-  StepNodes nodes_;
   StepLog::Moment next_ = 0;
+  StepNodes nodes_{log_, next_, forward_thread_};
   bool is_done_ = false;
   std::atomic<bool> sees_accelerator_{false};
   std::unordered_map<const void*, uint32_t> alive_;  // blocks by address

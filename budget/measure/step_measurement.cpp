@@ -159,6 +159,11 @@ StepLog counted_on(StepLog log, c10::Device device) {
 
 }  // namespace
 
+Cuts StepMeasurement::first_cuts() {
+  constexpr size_t kLeastBytes = 4096;  // segments of less memory are not worth a cut
+  return {.rest_bytes = kLeastBytes, .plain_calls = true, .while_recorded = true};
+}
+
 std::unique_ptr<StepMeasurement> StepMeasurement::of(std::string name, StepLog forward) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       forward.inner_region.empty(), "[profile] '", name,

@@ -71,7 +71,7 @@ struct REMAT_API StepSignature {
   /// True if a plan for this signature serves `other`: equal in kind, and no size of `other` is
   /// larger.
   bool covers(const StepSignature& other) const;
-  bool operator==(const StepSignature&) const = default;
+  auto operator<=>(const StepSignature&) const = default;
 };
 
 /// The state behind auto_checkpoint(): measures real steps, plans, and runs later steps as planned.
@@ -173,7 +173,8 @@ class AutoCheckpointed {
 ///
 ///     auto step = remat::auto_checkpoint({.name = "model", .memory_budget = "8GB"})(model);
 ///
-/// Its steps use no more than the budget above what is alive when they begin; gradients are bitwise
+/// Its steps use no more than the budget above what is alive when they begin, except for the first
+/// of each kind, which is cut while it runs, whatever the budget. Gradients are bitwise
 /// those without remat. The function is one that checkpoint() takes. Source:
 /// pytorch/pytorch#194696.
 inline auto auto_checkpoint(AutoCheckpointOptions options = {}) {

@@ -17,14 +17,17 @@
 #include <remat/budget/step_log.h>
 #include <remat/budget/step_structure.h>
 #include <remat/memory_plan/step_profile.h>
+#include <remat/tape/cuts.h>
 #include <remat/tape/export.h>
 
 namespace remat {
 
-/// Measures the steps of one function: the first on a tape whose forward keeps nothing (see
-/// unknown_cuts()), the others on any tape.
+/// Measures the steps of one function: the first with first_cuts(), the others on any tape.
 class REMAT_API StepMeasurement {
  public:
+  /// Cuts for a step with unknown ops, whose forward keeps nothing.
+  static Cuts first_cuts();
+
   /// `forward` is the log of the first step's forward, whose results are alive; `name` is the
   /// function's. Null if autograd has saved nothing, so that there is nothing to plan. Throws
   /// NotImplementedError if the region contains other regions.
