@@ -20,10 +20,6 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-bool is_held(const StepProfile& profile, const StepValue& value) {
-  return value.held_until == static_cast<int32_t>(profile.records.size());
-}
-
 }  // namespace
 
 /// Steps differ by gradients that are there already, and by sizes that depend on data.
@@ -44,16 +40,6 @@ void StepMeasurement::fill_nodes(StepProfile& profile) const {
   }
 }
 
-/// If a value that is held at the forward's end grows, so do the bytes alive then.
-void StepMeasurement::fill_sizes(StepProfile& profile) const {
-  for (const auto i : c10::irange(structure_.results.size())) {
-    StepValue& value = profile.values[structure_.results[i].value];
-    const int64_t more = std::max<int64_t>(0, sizes_[i] - value.bytes);
-    value.bytes += more;
-    if (is_held(profile, value)) profile.end_bytes += more;
-  }
-}
-
 /// A step with other nodes only tells what is freed before they begin.
 int32_t StepMeasurement::latest_release(size_t result) const {
   int32_t latest = 0;
@@ -66,12 +52,22 @@ int32_t StepMeasurement::latest_release(size_t result) const {
   return latest;
 }
 
-/// The cuts of a measured step keep some values longer than the program does, so those have no
-/// release.
-void StepMeasurement::fill_releases(StepProfile& profile) const {
+/// If a value that is held at the forward's end grows, so do the bytes alive then. The cuts of a
+/// measured step keep other values longer than the program does, so those have no release.
+void StepMeasurement::fill_values(StepProfile& profile) const {
   for (const auto i : c10::irange(structure_.results.size())) {
     StepValue& value = profile.values[structure_.results[i].value];
-    if (is_held(profile, value)) value.released = latest_release(i);
+    const int64_t more = std::max<int64_t>(0, sizes_[i] - value.bytes);
+    value.bytes += more;
+    if (value.held_until < static_cast<int32_t>(profile.records.size())) continue;
+    profile.end_bytes += more;
+    value.released = latest_release(i);
+  }
+  for (StepValue& value : profile.values) {  // a write does not change the size of the storage
+    const StepValue& first = profile.values[static_cast<size_t>(value.storage)];
+    if (value.maker < 0 || first.maker < 0) continue;
+    value.bytes = first.bytes;
+    value.released = first.released;
   }
   for (const Sample& sample : samples_)
     profile.gap_bytes = std::max(profile.gap_bytes, sample.gap_bytes);
@@ -111,16 +107,7 @@ void StepMeasurement::fill_replay_times(StepProfile& profile) const {
   }
 }
 
-void StepMeasurement::fill(StepProfile& profile) const {
-  fill_nodes(profile);
-  fill_sizes(profile);
-  fill_releases(profile);
-  for (StepValue& value : profile.values) {  // a write does not change the size of the storage
-    const StepValue& first = profile.values[static_cast<size_t>(value.storage)];
-    if (value.maker < 0 || first.maker < 0) continue;
-    value.bytes = first.bytes;
-    value.released = first.released;
-  }
+void StepMeasurement::fill_times(StepProfile& profile) const {
   std::unordered_map<uint64_t, std::vector<size_t>> equal;
   for (const auto i : c10::irange(profile.records.size()))
     equal[profile.records[i].kind].push_back(i);
@@ -143,13 +130,16 @@ void StepMeasurement::fill(StepProfile& profile) const {
       profile.records[record].backward_us = backward_us;
     }
   }
-  fill_replay_times(profile);
 }
 
 StepProfile StepMeasurement::profile() const {
   StepProfile profile = structure_.profile;
-  if (!samples_.empty()) fill(profile);
-  if (!profile.nodes.empty()) profile.plain_peak_bytes = plain_peak_bytes(profile);
+  if (samples_.empty()) return profile;
+  fill_nodes(profile);
+  fill_values(profile);
+  fill_times(profile);
+  fill_replay_times(profile);
+  profile.plain_peak_bytes = plain_peak_bytes(profile);
   return profile;
 }
 

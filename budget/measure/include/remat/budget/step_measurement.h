@@ -75,13 +75,11 @@ class REMAT_API StepMeasurement {
   std::vector<int32_t> records_of_nodes(const StepLog& step) const;
   void add_times(const StepLog& step, Sample& sample) const;
   void add_sizes(const StepLog& step);
-  void fill(StepProfile& profile) const;
   void fill_times(StepProfile& profile) const;
   void fill_nodes(StepProfile& profile) const;
   void fill_replay_times(StepProfile& profile) const;
   c10::ArrayRef<Sample> timed() const;
-  void fill_sizes(StepProfile& profile) const;
-  void fill_releases(StepProfile& profile) const;
+  void fill_values(StepProfile& profile) const;
   int32_t latest_release(size_t result) const;
 
   const c10::Device device_;
