@@ -46,12 +46,6 @@ class StepListener final : public AllocationListener {
     if (!is_done_) write(log_, next_);
   }
 
-  /// The live block at that address, or kNone. Call it under the lock of write().
-  uint32_t block_at(const void* address) const {
-    const auto known = alive_.find(address);
-    return known == alive_.end() ? StepLog::kNone : known->second;
-  }
-
   uint64_t number() const { return number_; }
 
   bool is_of_this_thread() const {
@@ -75,14 +69,17 @@ class StepListener final : public AllocationListener {
   void add_results(const c10::IValue& value) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (is_done_) return;
-    if (value.isTensor()) return mark_result(value.toTensor());
+    if (value.isTensor()) mark_result(value.toTensor());
     if (!value.isTensorList()) return;
     for (const c10::IValue& item : value.toListRef()) mark_result(item.toTensor());
   }
-  void mark_result(const at::Tensor& tensor) {
-    if (!tensor.defined() || !tensor.has_storage()) return;
-    const uint32_t block = block_at(tensor.storage().data());
-    if (block != StepLog::kNone) log_.blocks[block].is_result = true;
+  /// Marks the tensor's block and returns it; kNone if there is none. Call it under the lock.
+  uint32_t mark_result(const at::Tensor& tensor) {
+    const bool has_memory = tensor.defined() && tensor.has_storage();
+    const auto known = has_memory ? alive_.find(tensor.storage().data()) : alive_.end();
+    if (known == alive_.end()) return StepLog::kNone;
+    log_.blocks[known->second].is_result = true;
+    return known->second;
   }
 
   /// True once accelerator memory has been allocated.

@@ -37,10 +37,6 @@ uint64_t gradients_of(const OpCall& call) {
   return bits;
 }
 
-const void* address_of(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.has_storage() ? tensor.storage().data() : nullptr;
-}
-
 thread_local std::optional<at::CallbackHandle> node_callback;
 thread_local std::optional<at::CallbackHandle> result_callback;
 
@@ -211,10 +207,9 @@ class StepRecording::Ops final : public TraceSink {
 
   void add_results(StepLog& log, const c10::IValue& value, size_t result) const {
     const auto add = [&](const at::Tensor& tensor, size_t element) {
-      listener_->mark_result(tensor);
       log.results.push_back({.result = static_cast<uint16_t>(result),
                              .element = static_cast<uint16_t>(element),
-                             .block = listener_->block_at(address_of(tensor))});
+                             .block = listener_->mark_result(tensor)});
     };
     if (value.isTensor()) return add(value.toTensor(), 0);
     if (!value.isTensorList()) return;
