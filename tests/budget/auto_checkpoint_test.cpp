@@ -115,6 +115,26 @@ TEST_CASE("The first step takes far less than all that it saves", "[budget][auto
   CHECK(peak < plain_peak / 4);
 }
 
+TEST_CASE("Memory that is filled in a later segment does not make a step another kind",
+          "[budget][auto]") {
+  const Layers layers;
+  std::vector<std::string> warnings;
+  const auto fn = [&](at::Tensor x) {
+    const at::Tensor filled = torch::empty_like(x);
+    for (int i = 0; i < 16; ++i) x = x + torch::gelu(x.mm(layers.weight)).tanh();
+    filled.copy_(x);
+    for (int i = 0; i < 4; ++i) x = x + torch::gelu((x + filled).mm(layers.weight)).tanh();
+    return x.square().mean();
+  };
+  const auto planned =
+      auto_checkpoint({.name = "filled", .memory_budget = "60%", .warn = collect_in(warnings)})(fn);
+  const at::Tensor expected = step(fn, layers.weight, rows(64)).second;
+  for (int i = 0; i < 6; ++i)
+    CHECK(same_bits(step(planned, layers.weight, rows(64)).second, expected));
+  CHECK(planned.plan().feasible);
+  CHECK(warnings.empty());
+}
+
 TEST_CASE("Copies share what was measured and planned", "[budget][auto]") {
   const Layers layers;
   const auto planned = auto_checkpoint({.name = "layers", .memory_budget = "50%"})(layers);
