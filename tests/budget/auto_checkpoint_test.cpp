@@ -17,56 +17,13 @@
 #include <remat/remat.h>
 
 #include "budget/collected_warnings.h"
+#include "budget/shared_weight_layers.h"
 #include "support/catch.h"
 #include "support/default_device.h"
 #include "support/error_text.h"
 #include "support/named_step.h"
 
 namespace remat {
-namespace {
-
-/// Eight layers that share one weight, with `extra` further ops in the middle.
-struct Layers {
-  at::Tensor weight = torch::ones({32, 32}).div(40).requires_grad_();
-  int extra = 0;
-
-  at::Tensor operator()(at::Tensor x) const {
-    for (int i = 0; i < 8; ++i) {
-      x = x + torch::gelu(x.mm(weight)).tanh();
-      for (int j = 0; i == 4 && j < extra; ++j) x = x.sigmoid();
-    }
-    return x.square().mean();
-  }
-};
-
-/// Returns a function that reads `layers` when it is called, and counts its calls.
-auto counted(const Layers& layers, int& calls) {
-  return [&](const at::Tensor& x) {
-    ++calls;
-    return layers(x);
-  };
-}
-
-at::Tensor rows(int64_t count) {
-  return torch::linspace(-1, 1, count * 32).view({count, 32});
-}
-
-/// Returns peak and gradient of one step.
-template <class Fn>
-std::pair<int64_t, at::Tensor> step(const Fn& fn, const at::Tensor& weight, const at::Tensor& x) {
-  weight.mutable_grad() = at::Tensor();
-  MemoryMeter meter;
-  fn(x).backward();
-  return {meter.peak_bytes(default_device()), weight.grad().clone()};
-}
-
-template <class Fn>
-void check_step(const Fn& planned, const Layers& layers, const at::Tensor& x) {
-  const at::Tensor expected = step(layers, layers.weight, x).second;
-  CHECK(same_bits(step(planned, layers.weight, x).second, expected));
-}
-
-}  // namespace
 
 TEST_CASE("A function is measured for some steps, then runs by a plan", "[budget][auto]") {
   const Layers layers;
@@ -83,56 +40,6 @@ TEST_CASE("A function is measured for some steps, then runs by a plan", "[budget
   REQUIRE(lines.size() == 2);
   CHECK_THAT(lines[0], ContainsSubstring("[auto_checkpoint] 'layers': measures "));
   CHECK_THAT(lines[1], ContainsSubstring("[auto_checkpoint] 'layers': fits "));
-}
-
-TEST_CASE("The function is called exactly once in each step", "[budget][auto]") {
-  Layers layers;
-  int calls = 0;
-  const auto fn = counted(layers, calls);
-  const auto planned = auto_checkpoint({.name = "layers", .memory_budget = "50%"})(fn);
-  int steps = 0;
-  const auto check = [&](const at::Tensor& x) {
-    check_step(planned, layers, x);
-    CHECK(calls == ++steps);
-  };
-  for (int i = 0; i < 6; ++i) check(rows(64));  // measured, then planned
-  for (int i = 0; i < 4; ++i) check(rows(96));  // other sizes
-  layers.extra = 3;
-  for (int i = 0; i < 6; ++i) check(rows(64));  // other ops
-}
-
-// 64 layers save four tensors each, and one crosses each cut.
-TEST_CASE("The first step takes far less than all that it saves", "[budget][auto]") {
-  const at::Tensor weight = torch::ones({32, 32}).div(40).requires_grad_();
-  const auto deep = [&](at::Tensor x) {
-    for (int i = 0; i < 64; ++i) x = x + torch::gelu(x.mm(weight)).tanh();
-    return x.square().mean();
-  };
-  const auto planned = auto_checkpoint({.name = "deep", .memory_budget = "50%"})(deep);
-  const auto [plain_peak, gradient] = step(deep, weight, rows(64));
-  const auto [peak, got] = step(planned, weight, rows(64));
-  CHECK(same_bits(got, gradient));
-  CHECK(peak < plain_peak / 4);
-}
-
-TEST_CASE("Memory that is filled in a later segment does not make a step another kind",
-          "[budget][auto]") {
-  const Layers layers;
-  std::vector<std::string> warnings;
-  const auto fn = [&](at::Tensor x) {
-    const at::Tensor filled = torch::empty_like(x);
-    for (int i = 0; i < 16; ++i) x = x + torch::gelu(x.mm(layers.weight)).tanh();
-    filled.copy_(x);
-    for (int i = 0; i < 4; ++i) x = x + torch::gelu((x + filled).mm(layers.weight)).tanh();
-    return x.square().mean();
-  };
-  const auto planned =
-      auto_checkpoint({.name = "filled", .memory_budget = "60%", .warn = collect_in(warnings)})(fn);
-  const at::Tensor expected = step(fn, layers.weight, rows(64)).second;
-  for (int i = 0; i < 6; ++i)
-    CHECK(same_bits(step(planned, layers.weight, rows(64)).second, expected));
-  CHECK(planned.plan().feasible);
-  CHECK(warnings.empty());
 }
 
 TEST_CASE("Copies share what was measured and planned", "[budget][auto]") {
