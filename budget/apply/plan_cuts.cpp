@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include <remat/budget/plain_call_cuts.h>
 #include <remat/inspect/recorder.h>
 
 namespace remat {
@@ -85,7 +84,7 @@ void tell_recorder(std::string_view region, const MemoryPlan& plan) {
 }  // namespace
 
 Cuts cuts_of(const StepCuts& planned) {
-  Cuts cuts = plain_call_cuts();
+  Cuts cuts{.plain_calls = true};
   for (const int32_t position : planned.positions)
     cuts.positions.push_back(static_cast<size_t>(position));
   for (const auto& [first, end] : planned.groups)
@@ -98,27 +97,25 @@ Cuts cuts_of(const StepCuts& planned) {
   return cuts;
 }
 
+Cuts cuts_of(const StepCuts& planned, const StepProfile& measured) {
+  Cuts cuts = cuts_of(planned);
+  cuts.expected = std::make_shared<const ExpectedTape>(expected_of(measured));
+  cuts.rest_bytes = static_cast<size_t>(std::max<int64_t>(1, bytes_made(measured) / kRestShare));
+  return cuts;
+}
+
 Cuts cuts_of(const MemoryPlan& plan) {
   TORCH_CHECK_VALUE(plan.feasible, "[memory plan] feasible: expected a plan within its budget of ",
                     plan.budget_bytes, " bytes, got the one that needs least, ",
                     plan.least_budget_bytes, ". It is ", plan.limit,
                     ". Plan for that much, or make the step smaller there.");
-  Cuts cuts = cuts_of(plan.cuts);
-  ExpectedTape expected = expected_of(*plan.profile);
+  Cuts cuts = cuts_of(plan.cuts, *plan.profile);
+  ExpectedTape expected = *cuts.expected;
   limit_bytes(expected, *plan.profile);
   expected.on_use = [plan](std::string_view region) { tell_recorder(region, plan); };
   cuts.expected = std::make_shared<const ExpectedTape>(std::move(expected));
-  cuts.rest_bytes = rest_bytes(*plan.profile);
   if (!plan.offload.places.empty()) cuts.offload = plan.offload;
   return cuts;
-}
-
-std::shared_ptr<const ExpectedTape> expected_tape(const StepProfile& profile) {
-  return std::make_shared<const ExpectedTape>(expected_of(profile));
-}
-
-size_t rest_bytes(const StepProfile& profile) {
-  return static_cast<size_t>(std::max<int64_t>(1, bytes_made(profile) / kRestShare));
 }
 
 }  // namespace remat

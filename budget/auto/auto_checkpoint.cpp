@@ -5,8 +5,6 @@
 
 #include <c10/util/Exception.h>
 
-#include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -14,22 +12,17 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <type_traits>
 #include <utility>
-#include <vector>
 
-#include <remat/budget/measured_forward.h>
 #include <remat/budget/memory_budget.h>
 #include <remat/budget/pending_step.h>
-#include <remat/budget/plain_call_cuts.h>
 #include <remat/budget/plan_cuts.h>
 #include <remat/inspect/allocation_listener.h>
 #include <remat/tape/expected_tape.h>
 #include <remat/tape/scope.h>
 
-#include "autocast_epoch.h"
+#include "messages.h"
 #include "plan_file.h"
-#include "plan_words.h"
 #include "step_variants.h"
 
 namespace remat {
@@ -37,13 +30,10 @@ namespace {
 
 constexpr const char* kVariable = "REMAT_MEMORY_BUDGET";
 
-/// Segment size for steps that have not been measured.
-constexpr size_t kUnknownRestBytes = size_t{16} << 20;
-
 std::string budget_text(const AutoCheckpointOptions& options) {
   if (!options.memory_budget.empty()) return options.memory_budget;
   const char* const text = std::getenv(kVariable);
-  TORCH_CHECK_VALUE(text && *text, where_of(options.name),
+  TORCH_CHECK_VALUE(text && *text, message_prefix(options.name),
                     "memory_budget: expected one, got none. Give it, or set ", kVariable, ".");
   return text;
 }
@@ -58,18 +48,9 @@ OffloadTerms terms_of(const AutoCheckpointOptions& options) {
   try {
     MemoryPlannerOptions{.offload = terms}.validate();
   } catch (const std::invalid_argument& error) {
-    TORCH_CHECK_VALUE(false, where_of(options.name), error.what());
+    TORCH_CHECK_VALUE(false, message_prefix(options.name), error.what());
   }
   return terms;
-}
-
-/// Cuts for a step with unknown ops: all of it is cut every kUnknownRestBytes bytes.
-Cuts cuts_of_unknown() {
-  Cuts cuts = plain_call_cuts();
-  cuts.keep.emplace();
-  cuts.expected = std::make_shared<const ExpectedTape>();
-  cuts.rest_bytes = kUnknownRestBytes;
-  return cuts;
 }
 
 }  // namespace
@@ -79,26 +60,33 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
  public:
   explicit State(AutoCheckpointOptions given)
       : options(std::move(given)),
-        budget_(budget_text(options), where_of(options.name)),
+        budget_(budget_text(options), message_prefix(options.name)),
         terms_(terms_of(options)),
-        file_(options.plan_file, options.name) {
-    TORCH_CHECK_VALUE(options.steps >= 1, where_of(options.name), "steps: expected 1 or more, got ",
-                      options.steps, ".");
+        file_(options.plan_file, options.name),
+        messages_(options) {
+    TORCH_CHECK_VALUE(options.steps >= 1, message_prefix(options.name),
+                      "steps: expected 1 or more, got ", options.steps, ".");
     if (file_.exists()) use_file();
   }
 
-  void run(StepForward& step, StepSignature signature) {
-    if (Scope::current()) return step.forward(Cuts(), nullptr);
+  void run(const Forward& forward, const StepSignature& signature) {
+    if (Scope::current()) return forward(Cuts(), nullptr);
     end_pending();
-    PendingStep::wait_for_others(this);
-    if (are_casts_warm()) signature.kind = ~signature.kind;
-    std::shared_ptr<StepVariant> variant = expected(signature);
-    if (!variant) {
-      warn_of_other_file();
-      variant = find_variant(step, signature);
-    }
-    if (!variant) return advised([&] { step.forward(cuts_of_unknown(), nullptr); });
-    run_variant(step, variant, signature);
+    PendingStep::here().wait_for_others(this);
+    std::unique_lock<std::mutex> lock(mutex_);
+    std::shared_ptr<StepVariant> variant = variants_.expected(signature);
+    const bool is_of_other_file =
+        !variant && first_ && first_->is_from_file && variants_.steps() == 0;
+    const bool is_measured = !variant && variants_.may_measure();
+    lock.unlock();
+    if (is_of_other_file) messages_.warn_once(file_.other_step_warning());
+    if (StepRecording* const recording = is_measured ? begin_unknown() : nullptr)
+      return run_unknown(forward, signature, *recording);
+    lock.lock();
+    if (!variant) variant = variants_.any(signature);
+    lock.unlock();
+    if (!variant) return advised([&] { forward(StepMeasurement::first_cuts(), nullptr); });
+    run_variant(forward, variant, signature);
   }
 
   std::optional<MemoryPlan> plan() const {
@@ -119,7 +107,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   }
 
   std::string advice() const {
-    return where_of(options.name) +
+    return message_prefix(options.name) +
            "steps within a budget run again from a tape. What no tape can replay belongs outside: "
            "give auto_checkpoint the parts of the model around it. Other options of replay are "
            "checkpoint()'s.";
@@ -128,64 +116,33 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   const AutoCheckpointOptions options;
 
  private:
-  bool are_casts_warm() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return are_casts_warm_ = autocast_.is_warm();
-  }
-
-  /// Progress is reported after unlocking, since the callback may ask for the plan, or throw.
-  void tell_later(std::string what) {
-    if (options.progress) to_tell_.push_back(std::move(what));
-  }
-
-  void tell_now() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    const std::vector<std::string> lines = std::exchange(to_tell_, {});
-    lock.unlock();
-    for (const std::string& line : lines) tell(line);
-  }
-
-  /// Call it without a lock.
-  void tell(const std::string& what) const {
-    if (options.progress) options.progress(where_of(options.name) + what);
-  }
-
   /// Ends the previous step, if this thread has measured it.
   void end_pending() {
     StepLog log;
-    auto variant = std::static_pointer_cast<StepVariant>(PendingStep::take(this, log));
-    if (variant && log.nodes.empty()) note_no_backward();
-    if (options.agree) {
-      const auto lost = begun();
-      if (!variant) variant = lost;
-    }
-    if (!variant || (!options.agree && log.nodes.empty())) return;
+    auto variant = std::static_pointer_cast<StepVariant>(PendingStep::here().take(this, log));
+    const bool has_backward = !log.backward.nodes.empty();
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (variant && !has_backward) fault_ = "no backward came on the thread of its forward";
+    const std::shared_ptr<StepVariant> begun = std::exchange(begun_, nullptr);
+    lock.unlock();
+    if (!variant && options.agree) variant = begun;
+    if (!variant || (!options.agree && !has_backward)) return;
     const std::string warning = add_measured(variant, log);
-    tell_now();
-    if (!warning.empty()) warn_once(warning);
-    warn_of_device();
-  }
-
-  /// The variant of the last step if that was to be measured; afterwards null.
-  std::shared_ptr<StepVariant> begun() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return std::exchange(begun_, nullptr);
-  }
-
-  void note_no_backward() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    fault_ = "no backward came on the thread of its forward";
+    messages_.send_queued();
+    if (!warning.empty()) messages_.warn_once(warning);
+    if (const std::optional<MemoryPlan> made = plan())
+      messages_.caution_once(made->profile->caution());
   }
 
   /// Returns the warning to give, or "".
   std::string add_measured(const std::shared_ptr<StepVariant>& variant, StepLog& log) {
     std::unique_lock<std::mutex> lock(mutex_);
     if (!variant->wants_measuring()) return "";
-    const bool is_there = !log.nodes.empty();
-    const std::string fault = is_there ? variant->add(log) : "";
+    const bool is_there = !log.backward.nodes.empty();
+    const std::string fault = is_there ? variant->add(log, budget_) : "";
     if (!fault.empty()) {
       fault_ = fault;
-      tell_later("a step that was measured does not count: " + fault);
+      messages_.queue("a step that was measured does not count: " + fault);
       if (variant->is_given_up())
         return "measuring is given up, and steps stay as they were measured: " + fault;
     }
@@ -198,13 +155,13 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   /// Returns nullopt if more steps must be measured.
   std::optional<StepDecision> decide(const StepVariant& variant) const {
     const bool is_enough = variant.measured() >= options.steps || latest_;
-    if (!is_enough && !variant.is_over(budget_)) return std::nullopt;
-    StepDecision decision =
-        variant.decide(budget_, budget_.is_share() ? most_bytes_ : 0, terms_, options.name);
+    if (!is_enough) return std::nullopt;
+    StepDecision decision = variant.decide(
+        budget_, budget_.is_share() ? variants_.largest_budget() : 0, terms_, options.name);
     const bool may_get_more = budget_.is_share() &&
                               variant.measured() < kMostWaits * options.steps &&
                               variants_.measures_another(variant, options.steps);
-    if (!decision.limit.empty() && (!is_enough || may_get_more)) return std::nullopt;
+    if (!decision.limit.empty() && may_get_more) return std::nullopt;
     return decision;
   }
 
@@ -220,7 +177,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     try {
       return decision_from(found, variant.profile(), terms_);
     } catch (const std::logic_error& error) {
-      TORCH_CHECK_VALUE(false, where_of(options.name),
+      TORCH_CHECK_VALUE(false, message_prefix(options.name),
                         "plan of another rank: expected one for the ops of this rank's step, got ",
                         error.what(),
                         ". Give all ranks of sharded weights steps of the same ops, or give "
@@ -228,147 +185,116 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     }
   }
 
-  /// Call it without a lock.
-  void warn_once(const std::string& words) {
-    if (!has_warned_.exchange(true)) warn(words);
-  }
-
-  /// Warns once, when there is a plan. Call it without a lock.
-  void warn_of_device() {
-    const std::optional<MemoryPlan> made = has_cautioned_ ? std::nullopt : plan();
-    const std::string caution = made ? made->profile->caution() : "";
-    if (caution.empty() || has_cautioned_.exchange(true)) return;
-    warn(caution + ".");
-  }
-
-  void warn(const std::string& words) const {
-    if (options.warn) return options.warn(where_of(options.name) + words);
-    TORCH_WARN(where_of(options.name), words);
-  }
-
   /// Takes the decision; a share of a smaller step is raised to that of the largest. Returns the
   /// warning to give.
   std::string take(const std::shared_ptr<StepVariant>& variant, StepDecision decision) {
     variant->take(std::move(decision));
-    if (variant->saves_nothing()) tell_later("fits as it is, and takes less so than by a plan");
+    if (variant->saves_nothing())
+      messages_.queue("fits as it is, and takes less so than by a plan");
     if (!variant->plan()) return "";
-    most_bytes_ = std::max(most_bytes_, variant->plan()->budget_bytes);
-    tell_later(words_of(*variant->plan()));
+    messages_.queue(plan_message(*variant->plan()));
     latest_ = variant;
-    const bool saves = variant == first_ && !std::exchange(is_saved_, true);
-    const std::string fault = saves ? file_.save(*variant, budget_) : "";
+    const std::string fault = variant == first_ ? file_.save(*variant, budget_) : "";
     return fault.empty() ? latest_->plan()->why_nothing_moves() : fault;
   }
 
-  bool has_steps() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return first_ != nullptr;
-  }
-
-  std::shared_ptr<StepVariant> expected(const StepSignature& signature) const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return variants_.expected(signature);
-  }
-
-  /// Warns if the first step is not of the kind that the file has a plan for.
-  void warn_of_other_file() {
+  /// Begins to measure a step of an unknown kind; null if that is not possible now.
+  StepRecording* begin_unknown() {
+    if (StepRecording* const recording = PendingStep::here().begin(shared_from_this(), nullptr))
+      return recording;
+    const bool is_profiled = AllocationListener::is_profiled();
+    const std::string fault = is_profiled
+                                  ? "no step is measured while torch's profiler runs on its "
+                                    "thread, so the budget is not kept"
+                                  : "other functions' steps are being measured";
     std::unique_lock<std::mutex> lock(mutex_);
-    const bool is_other = first_ && first_->is_from_file && clock_ == 0;
+    const bool is_known = std::exchange(fault_, is_profiled || !first_ ? fault : fault_) == fault;
     lock.unlock();
-    if (is_other) warn_once(file_.words_of_other_step());
+    if (!is_profiled || is_known) return nullptr;
+    messages_.progress(fault);
+    messages_.warn_once(fault);
+    return nullptr;
   }
 
-  /// The variant that such a step runs as, measured if possible; null if there is none.
-  std::shared_ptr<StepVariant> find_variant(StepForward& step, const StepSignature& signature) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    const bool can_measure = std::max(measurements_, in_vain_) < kMostMeasurements;
-    lock.unlock();
-    auto recording = can_measure ? StepRecording::try_make(/*undoes_writes=*/true) : nullptr;
-    if (recording) return measure(step, signature, std::move(recording));
-    const bool is_profiled = can_measure && AllocationListener::is_profiled();
-    if (is_profiled) tell_of_profiler();
-    lock.lock();
-    if (can_measure && !is_profiled && !first_)
-      fault_ = "other functions' steps are being measured";
-    return variants_.any(signature);
+  /// Runs a step of an unknown kind; its kind is known when the forward has ended.
+  void run_unknown(const Forward& forward, const StepSignature& signature,
+                   StepRecording& recording) {
+    try {
+      advised([&] {
+        forward(StepMeasurement::first_cuts(), &recording);
+        PendingStep::here().end_forward();
+        const auto variant = add_variant(signature, recording);
+        messages_.send_queued();
+        begin_kind(signature, variant);
+      });
+    } catch (...) {
+      PendingStep::here().cancel();
+      throw;
+    }
   }
 
-  void tell_of_profiler() {
-    const std::string words =
-        "no step is measured while torch's profiler runs on its thread, so the budget is not kept";
-    std::unique_lock<std::mutex> lock(mutex_);
-    if (std::exchange(fault_, words) == words) return;
-    lock.unlock();
-    tell(words);
-    warn_once(words);
-  }
-
-  /// Returns null if the step cannot be planned but earlier ones were.
-  std::shared_ptr<StepVariant> measure(StepForward& step, const StepSignature& signature,
-                                       std::unique_ptr<StepRecording> recording) {
-    std::string refusal;  // of a step during training, which continues
-    auto measurement = advised([&] {
-      return measure_forward(step, options.name, std::move(recording),
-                             has_steps() ? &refusal : nullptr);
-    });
-    const std::shared_ptr<StepVariant> variant =
-        add_variant(signature, std::move(measurement), refusal);
-    tell_now();
-    return variant;
-  }
-
+  /// The kind of the step whose forward has ended; null if it cannot be planned but earlier ones
+  /// were.
   std::shared_ptr<StepVariant> add_variant(const StepSignature& signature,
-                                           std::unique_ptr<StepMeasurement> measurement,
-                                           const std::string& refusal) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!are_casts_warm_) autocast_.clear();
-    if (!refusal.empty()) {
-      ++measurements_;
-      tell_later("a step is not planned: " + refusal);
+                                           const StepRecording& recording) {
+    std::unique_ptr<StepMeasurement> measurement;
+    try {
+      measurement = StepMeasurement::of(options.name, recording.log());
+    } catch (const c10::NotImplementedError& error) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (!first_) throw;
+      variants_.add_unplanned();
+      messages_.queue(std::string("a step is not planned: ") + error.what_without_backtrace());
       return nullptr;
     }
     const auto variant = std::make_shared<StepVariant>(signature, std::move(measurement), budget_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     auto known = variants_.add(variant);
     if (!first_) first_ = known;
-    ++(known == variant ? measurements_ : in_vain_);
     if (known == variant && variant->wants_measuring())
-      tell_later(words_of_measuring(variant->cuts(), options.steps));
+      messages_.queue(measuring_message(variant->cuts(), options.steps));
     return known;
   }
 
-  /// Adds advice to the error of an op that no tape can replay.
-  template <class Call>
-  std::invoke_result_t<Call> advised(Call&& call) const {
-    try {
-      return call();
-    } catch (c10::NotImplementedError& error) {
-      error.add_context(advice());
-      throw;
-    }
+  /// The step that ran as unknown is of that kind; null if it cannot be planned.
+  void begin_kind(const StepSignature& signature, const std::shared_ptr<StepVariant>& variant) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!variant) return PendingStep::here().cancel();
+    begin(variant);
+    begun_ ? PendingStep::here().set_subject(variant) : PendingStep::here().cancel();
+    variant->is_from_file = false;
+    variants_.came(signature, variant);
   }
 
-  void run_variant(StepForward& step, const std::shared_ptr<StepVariant>& variant,
+  /// A step begins to run as that kind. Call it under the lock.
+  void begin(const std::shared_ptr<StepVariant>& variant) {
+    TORCH_CHECK_VALUE(variant->limit().empty(), variant->limit());
+    variants_.use(*variant);
+    if (variant->plan()) latest_ = variant;
+    begun_ = variant->wants_measuring() ? variant : nullptr;
+  }
+
+  void run_variant(const Forward& forward, const std::shared_ptr<StepVariant>& variant,
                    const StepSignature& signature) {
-    auto [cuts, is_measured] = begin(variant);
+    std::unique_lock<std::mutex> lock(mutex_);
+    begin(variant);
+    const bool is_measured = begun_ != nullptr;
+    Cuts cuts = variant->cuts();
+    lock.unlock();
     std::optional<TapeDifference> difference;
     cuts.differs = [&](const TapeDifference& found) { difference = found; };
     StepRecording* const recording =
-        is_measured ? PendingStep::begin(shared_from_this(), variant) : nullptr;
+        is_measured ? PendingStep::here().begin(shared_from_this(), variant) : nullptr;
     try {
-      advised([&, &cuts = cuts] { step.forward(cuts, recording); });
+      advised([&] { forward(cuts, recording); });
     } catch (...) {
-      if (recording) PendingStep::cancel();
+      if (recording) PendingStep::here().cancel();
       throw;
     }
-    if (recording && difference) {
-      PendingStep::cancel();
-    } else if (recording) {
-      PendingStep::end_forward();
-    }
-    std::unique_lock<std::mutex> lock(mutex_);
-    if (difference && variant->is_from_file && clock_ == 1) {
+    if (recording) difference ? PendingStep::here().cancel() : PendingStep::here().end_forward();
+    lock.lock();
+    if (difference && variant->is_from_file && variants_.steps() == 1) {
       lock.unlock();
-      step.drop();
       file_.refuse(*difference);
     }
     const auto kind = difference ? variants_.find(*variant, *difference) : variant;
@@ -376,55 +302,47 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     variant->is_from_file = false;
     variants_.came(signature, kind);
     lock.unlock();
-    if (difference) tell_difference(*difference, cuts.rest_bytes, kind != nullptr);
-  }
-
-  std::pair<Cuts, bool> begin(const std::shared_ptr<StepVariant>& variant) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    TORCH_CHECK_VALUE(variant->limit().empty(), variant->limit());
-    variant->last_used = ++clock_;
-    if (variant->plan()) latest_ = variant;
-    begun_ = variant->wants_measuring() ? variant : nullptr;
-    return {variant->cuts(), variant->wants_measuring()};
+    if (difference) report_difference(*difference, cuts.rest_bytes, kind != nullptr);
   }
 
   /// Reports that a step has left its plan. `is_known`: a step of its kind has been measured.
-  void tell_difference(const TapeDifference& difference, size_t rest_bytes, bool is_known) {
-    const std::string words =
+  void report_difference(const TapeDifference& difference, size_t rest_bytes, bool is_known) {
+    const std::string line =
         c10::str("a step is not like the one that was ",
                  is_known ? "expected: " : "measured: ", difference.str(),
                  ". From there on it was cut every ", rest_bytes, " bytes",
                  is_known ? "." : "; such steps are measured when they come again.");
-    tell(words);
-    if (!is_known) warn_once(words);
+    messages_.progress(line);
+    if (!is_known) messages_.warn_once(line);
+  }
+
+  /// Adds advice to the error of an op that no tape can replay.
+  template <class Call>
+  void advised(Call&& call) const {
+    try {
+      call();
+    } catch (c10::NotImplementedError& error) {
+      error.add_context(advice());
+      throw;
+    }
   }
 
   void use_file() {
     first_ = latest_ = file_.load(budget_, terms_);
     variants_.add(latest_);
-    is_saved_ = true;
-    tell("plan of " + file_.path() + ": " + words_of(*latest_->plan()));
+    messages_.progress("plan of " + file_.path() + ": " + plan_message(*latest_->plan()));
   }
 
   const MemoryBudget budget_;
   const OffloadTerms terms_;  // no places: nothing is offloaded
   const PlanFile file_;
+  Messages messages_;
   mutable std::mutex mutex_;
   StepVariants variants_;
   std::shared_ptr<StepVariant> first_;   // the first that came, or that of the file
   std::shared_ptr<StepVariant> latest_;  // the last that ran with a plan or got one; null if none
   std::shared_ptr<StepVariant> begun_;   // the one to be measured in the last step
   std::string fault_;                    // fault of the last step that did not count
-  std::vector<std::string> to_tell_;
-  AutocastEpoch autocast_;
-  bool are_casts_warm_ = false;
-  int64_t most_bytes_ = 0;  // the largest budget of a plan
-  uint64_t clock_ = 0;
-  int measurements_ = 0;
-  int in_vain_ = 0;  // measurements of a kind that was already known
-  bool is_saved_ = false;
-  std::atomic<bool> has_warned_{false};
-  std::atomic<bool> has_cautioned_{false};  // about times and bytes on an accelerator
 };
 
 AutoCheckpoint::AutoCheckpoint(AutoCheckpointOptions options)
@@ -432,12 +350,12 @@ AutoCheckpoint::AutoCheckpoint(AutoCheckpointOptions options)
 
 AutoCheckpoint::~AutoCheckpoint() {
   StepLog unfinished;
-  PendingStep::take(state_.get(), unfinished);
+  PendingStep::here().take(state_.get(), unfinished);
 }
 
-void AutoCheckpoint::run(StepForward& step, const StepSignature& signature) {
+void AutoCheckpoint::run(const Forward& forward, const StepSignature& signature) {
   const std::shared_ptr<State> alive = state_;
-  alive->run(step, signature);
+  alive->run(forward, signature);
 }
 
 std::optional<MemoryPlan> AutoCheckpoint::plan() const {

@@ -31,7 +31,7 @@ class PlanFile {
   std::string save(const StepVariant& variant, const MemoryBudget& budget) const;
 
   /// A warning that the first step has other arguments than those the plan was made for.
-  std::string words_of_other_step() const;
+  std::string other_step_warning() const;
 
   /// Throws a ValueError: the plan is for other ops.
   [[noreturn]] void refuse(const TapeDifference& difference) const;
@@ -39,7 +39,7 @@ class PlanFile {
   const std::string& path() const { return path_; }
 
  private:
-  std::string words() const;
+  std::string prefix() const;
   void check_writable() const;
 
   const std::string path_;

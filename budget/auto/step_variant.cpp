@@ -6,14 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include <remat/budget/measured_forward.h>
-#include <remat/budget/plain_call_cuts.h>
 #include <remat/budget/plan_cuts.h>
-#include <remat/memory_plan/estimated_backward.h>
 #include <remat/memory_plan/measuring_cuts.h>
 #include <remat/memory_plan/step_cuts.h>
 
-#include "plan_words.h"
+#include "messages.h"
 
 namespace remat {
 namespace {
@@ -31,48 +28,32 @@ int64_t bytes_left(const StepLog& step, const StepMeasurement& measurement) {
   return bytes;
 }
 
-int64_t peak_of(const StepLog& step) {
-  const auto alive =
-      step.bytes_alive([](const StepLog::Block& block) { return !StepLog::is_of_library(block); });
-  const auto end = alive.begin() + step.nodes.back().end;
-  return *std::max_element(alive.begin(), end + 1);
+/// The profile with times by bytes: those of one cold step are of little use, and differ between
+/// processes that must have the same cuts.
+StepProfile without_times(StepProfile profile) {
+  constexpr double kBytesInUs = 4096;  // only the ratio between records matters
+  for (StepRecord& record : profile.records) {
+    int64_t bytes = 0;
+    for (const auto* values : {&record.makes, &record.reads}) {
+      for (const int32_t value : *values) bytes += profile.values[static_cast<size_t>(value)].bytes;
+    }
+    record.forward_us = record.replay_us = 1 + static_cast<double>(bytes) / kBytesInUs;
+    record.backward_us = 2 * record.forward_us;
+  }
+  return profile;
 }
 
-/// Share of the budget that a step may use while its backward is only estimated.
-constexpr double kShareOfGuess = 0.9;
-
-/// Bytes of the leaves' gradients that are alive at once in backward.
-int64_t gradient_bytes(const std::vector<at::Tensor>& leaves, c10::Device device) {
-  int64_t made = 0;
-  int64_t largest = 0;
-  for (const at::Tensor& leaf : leaves) {
-    if (!leaf.requires_grad() || !leaf.is_leaf() || !counts_on(device, leaf.device())) continue;
-    const auto bytes = static_cast<int64_t>(leaf.nbytes());
-    if (!leaf.grad().defined()) made += bytes;
-    largest = std::max(largest, bytes);
-  }
-  return std::max(made, largest);
-}
-
-/// Cuts where little crosses, keeping all that crosses. If that is estimated to exceed the budget,
-/// uses the cuts of a plan made from the estimate.
-Cuts cuts_for_measuring(const StepProfile& profile, int64_t gradient_bytes,
-                        const MemoryBudget& budget) {
-  Cuts cuts = plain_call_cuts();
-  const std::vector<int32_t> positions = measuring_cuts(profile);
-  const StepProfile guess = with_estimated_backward(profile, gradient_bytes);
-  const auto budget_bytes = budget.bytes_of_plain(guess.plain_peak_bytes);
-  const auto bytes =
-      static_cast<int64_t>(kShareOfGuess * static_cast<double>(budget_bytes.value_or(0)));
-  if (budget_bytes && peak_of_cuts(guess, positions) > bytes) {
-    cuts = cuts_of(MemoryPlanner(guess).plan(bytes).cuts);
-  } else {
-    for (const int32_t position : positions)
-      cuts.positions.push_back(static_cast<size_t>(position));
-    if (cuts.positions.empty()) cuts.keep.emplace();
-  }
-  cuts.expected = expected_tape(profile);
-  cuts.rest_bytes = rest_bytes(profile);
+/// Cuts where little crosses, keeping all that crosses. If a step of that profile then exceeds the
+/// budget, uses the cuts of a plan.
+Cuts cuts_for_measuring(const StepProfile& profile, const MemoryBudget& budget) {
+  StepCuts planned;
+  planned.positions = measuring_cuts(profile);
+  const std::optional<int64_t> bytes =
+      profile.nodes.empty() ? std::nullopt : budget.bytes_of_plain(profile.plain_peak_bytes);
+  const bool exceeds = bytes && peak_of_cuts(profile, planned.positions) > *bytes;
+  if (exceeds) planned = MemoryPlanner(without_times(profile)).plan(*bytes).cuts;
+  Cuts cuts = cuts_of(planned, profile);
+  if (!exceeds && !planned.positions.empty()) cuts.keep.reset();
   return cuts;
 }
 
@@ -81,7 +62,7 @@ Cuts cuts_for_measuring(const StepProfile& profile, int64_t gradient_bytes,
 Cuts cuts_for_nothing() {
   auto expected = std::make_shared<ExpectedTape>();
   expected->any_ops = true;
-  Cuts cuts = plain_call_cuts();
+  Cuts cuts{.plain_calls = true};
   cuts.keep.emplace();
   cuts.expected = std::move(expected);
   return cuts;
@@ -98,8 +79,8 @@ StepVariant::StepVariant(StepSignature signature, std::unique_ptr<StepMeasuremen
   }
   const StepProfile profile = measurement_->profile();
   digest_ = profile.digest();
-  const int64_t gradients = gradient_bytes(measurement_->take_leaves(), measurement_->device());
-  cuts_ = cuts_for_measuring(profile, gradients, budget);
+  measurement_->take_leaves();  // Between steps nobody holds them.
+  cuts_ = cuts_for_measuring(profile, budget);
 }
 
 StepVariant::StepVariant(StepSignature signature, MemoryPlan plan)
@@ -109,8 +90,8 @@ StepVariant::StepVariant(StepSignature signature, MemoryPlan plan)
       cuts_(cuts_of(plan)),
       plan_(std::move(plan)) {}
 
-std::string StepVariant::add(StepLog& step) {
-  std::string fault = find_backward_fault(step);
+std::string StepVariant::add(StepLog& step, const MemoryBudget& budget) {
+  std::string fault = step.backward.fault();
   if (fault.empty() && !measurement_->add_step(step)) {
     fault = "expected the ops of the first step, and their backward";
   }
@@ -119,14 +100,11 @@ std::string StepVariant::add(StepLog& step) {
     return fault;
   }
   failed_ = 0;
-  measured_peak_ = std::max(measured_peak_, peak_of(step));
-  if (measured_++ == 0) static_bytes_ = bytes_left(step, *measurement_);
+  if (measured_++ == 0) {
+    static_bytes_ = bytes_left(step, *measurement_);
+    cuts_ = cuts_for_measuring(measurement_->profile(), budget);
+  }
   return "";
-}
-
-bool StepVariant::is_over(const MemoryBudget& budget) const {
-  const auto bytes = budget.bytes_of_plain(measurement_->profile().plain_peak_bytes);
-  return bytes && measured_peak_ > *bytes;
 }
 
 StepDecision StepVariant::decide(const MemoryBudget& budget, int64_t other_bytes,
@@ -145,7 +123,7 @@ StepDecision StepVariant::decide(const MemoryBudget& budget, int64_t other_bytes
   const bool takes_more = !plan.feasible || plan.predicted_peak_bytes > plain_bytes;
   // A plan would only add copies of memory that the step overwrites.
   if (plain_bytes <= bytes && takes_more) return {};
-  if (!plan.feasible) return {.limit = words_of_limit(name, plan, budget.text())};
+  if (!plan.feasible) return {.limit = limit_message(name, plan, budget.text())};
   return {.plan = std::move(plan)};
 }
 

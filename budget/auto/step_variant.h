@@ -25,7 +25,7 @@ namespace remat {
 /// Steps with the same ops and argument sizes. Guarded by the owning state.
 class StepVariant {
  public:
-  /// Made from a measured forward. `measurement`: null if nothing is saved for backward.
+  /// Made from the forward of a first step. `measurement`: null if nothing is saved for backward.
   StepVariant(StepSignature signature, std::unique_ptr<StepMeasurement> measurement,
               const MemoryBudget& budget);
 
@@ -48,7 +48,7 @@ class StepVariant {
   bool is_same(const StepVariant& other) const { return digest_ == other.digest_; }
 
   /// Adds the log of a step. Returns why the step does not count, or "" if it does.
-  std::string add(StepLog& step);
+  std::string add(StepLog& step, const MemoryBudget& budget);
   int measured() const { return measured_; }
   /// Counts a step that should have been measured but was of another, unknown kind.
   void add_failure() { failed_ = std::min(failed_ + 1, kMostFailed); }
@@ -58,9 +58,6 @@ class StepVariant {
 
   /// The profile so far. Requires wants_measuring().
   StepProfile profile() const { return measurement_->profile(); }
-
-  /// True if the first step took more than the budget, so that a plan is due.
-  bool is_over(const MemoryBudget& budget) const;
 
   /// Decides on a plan, on the reason why there is none, or on neither if the function needs less
   /// memory unplanned. `other_bytes`: bytes that another variant may take. If no plan fits them and
@@ -82,7 +79,6 @@ class StepVariant {
   std::string digest_;
   std::unique_ptr<StepMeasurement> measurement_;
   int64_t static_bytes_ = 0;
-  int64_t measured_peak_ = 0;
   int measured_ = 0;
   int failed_ = 0;
   Cuts cuts_;

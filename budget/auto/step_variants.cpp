@@ -99,19 +99,12 @@ const StepSignature* StepVariants::known_signature(const StepSignature& signatur
   return smallest;
 }
 
-size_t StepVariants::sequence_of(const StepSignature& signature) const {
-  const auto known = std::find_if(sequences_.begin(), sequences_.end(), [&](const auto& sequence) {
-    return sequence.signature == signature;
-  });
-  return static_cast<size_t>(known - sequences_.begin());
-}
-
 std::shared_ptr<StepVariant> StepVariants::expected(const StepSignature& signature) const {
   const StepSignature* const known = known_signature(signature);
   if (!known) return nullptr;
-  const size_t number = sequence_of(*known);
-  const bool has_come = number < sequences_.size();
-  std::shared_ptr<StepVariant> next = has_come ? sequences_[number].next() : any(*known);
+  const auto sequence = sequences_.find(*known);
+  std::shared_ptr<StepVariant> next =
+      sequence == sequences_.end() ? any(*known) : sequence->second.next();
   if (!next || !serves(*next, signature)) return nullptr;
   // Before raising for such a variant, make sure that the step is of its kind.
   return next->limit().empty() ? next : nullptr;
@@ -132,10 +125,25 @@ bool StepVariants::measures_another(const StepVariant& variant, int steps) const
   });
 }
 
+bool StepVariants::may_measure() const {
+  return std::max(measurements_, in_vain_) < AutoCheckpoint::kMostMeasurements;
+}
+
+int64_t StepVariants::largest_budget() const {
+  int64_t bytes = 0;
+  for (const auto& variant : variants_) {
+    if (variant->plan()) bytes = std::max(bytes, variant->plan()->budget_bytes);
+  }
+  return bytes;
+}
+
 std::shared_ptr<StepVariant> StepVariants::add(std::shared_ptr<StepVariant> variant) {
   for (const auto& known : variants_) {
-    if (known->signature() == variant->signature() && known->is_same(*variant)) return known;
+    if (!(known->signature() == variant->signature()) || !known->is_same(*variant)) continue;
+    ++in_vain_;
+    return known;
   }
+  ++measurements_;
   if (variants_.size() == AutoCheckpoint::kMostVariants) forget_least_used();
   variants_.push_back(variant);
   return variant;
@@ -145,20 +153,17 @@ void StepVariants::forget_least_used() {
   variants_.erase(
       std::min_element(variants_.begin(), variants_.end(),
                        [](const auto& a, const auto& b) { return a->last_used < b->last_used; }));
-  std::erase_if(sequences_, [&](const Sequence& sequence) {
+  std::erase_if(sequences_, [&](const auto& sequence) {
     return std::none_of(variants_.begin(), variants_.end(), [&](const auto& variant) {
-      return variant->signature() == sequence.signature;
+      return variant->signature() == sequence.first;
     });
   });
 }
 
 void StepVariants::came(const StepSignature& signature,
                         const std::shared_ptr<StepVariant>& variant) {
-  const StepSignature* const known = known_signature(signature);
-  if (!known) return;
-  const size_t number = sequence_of(*known);
-  if (number == sequences_.size()) sequences_.push_back({.signature = *known});
-  sequences_[number].add(variant);
+  if (const StepSignature* const known = known_signature(signature))
+    sequences_[*known].add(variant);
 }
 
 std::shared_ptr<StepVariant> StepVariants::find(const StepVariant& ran,

@@ -39,8 +39,24 @@ class StepVariants {
   /// measured steps.
   bool measures_another(const StepVariant& variant, int steps) const;
 
+  /// True if a step of an unknown kind may still be measured: kMostMeasurements limits both the new
+  /// kinds and the others.
+  bool may_measure() const;
+
   /// Adds a measured variant. Returns the known variant that equals it, or else `variant`.
   std::shared_ptr<StepVariant> add(std::shared_ptr<StepVariant> variant);
+
+  /// Counts a measurement of a step that cannot be planned.
+  void add_unplanned() { ++measurements_; }
+
+  /// Records that a step begins to run as this kind.
+  void use(StepVariant& variant) { variant.last_used = ++steps_; }
+
+  /// Number of steps that have begun to run as a known kind.
+  uint64_t steps() const { return steps_; }
+
+  /// The largest budget of a plan, in bytes.
+  int64_t largest_budget() const;
 
   /// Records that a step with that signature has run as this kind; null for an unknown kind.
   void came(const StepSignature& signature, const std::shared_ptr<StepVariant>& variant);
@@ -60,7 +76,6 @@ class StepVariants {
 
   /// The sequence of kinds for one signature.
   struct Sequence {
-    StepSignature signature;
     std::weak_ptr<StepVariant> last{};  // null: an unknown kind
     Row now{};
     Row before{};
@@ -71,11 +86,13 @@ class StepVariants {
   };
 
   const StepSignature* known_signature(const StepSignature& signature) const;
-  size_t sequence_of(const StepSignature& signature) const;
   void forget_least_used();
 
   std::vector<std::shared_ptr<StepVariant>> variants_;
-  std::vector<Sequence> sequences_;  // by signature of variants
+  std::map<StepSignature, Sequence> sequences_;  // by signature of variants
+  uint64_t steps_ = 0;
+  int measurements_ = 0;
+  int in_vain_ = 0;  // measurements of a kind that was already known
 };
 
 }  // namespace remat

@@ -46,21 +46,8 @@ class StepListener final : public AllocationListener {
     if (!is_done_) write(log_, next_);
   }
 
-  /// The live block at that address, or kNone. Call it under the lock of write().
-  uint32_t block_at(const void* address) const {
-    const auto known = alive_.find(address);
-    return known == alive_.end() ? StepLog::kNone : known->second;
-  }
-
-  bool has_block_at(const void* address) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return block_at(address) != StepLog::kNone;
-  }
-
   uint64_t number() const { return number_; }
 
-  /// The forward's thread, as numbered by at::RecordFunction.
-  uint64_t forward_thread() const { return forward_thread_; }
   bool is_of_this_thread() const {
     return at::RecordFunction::currentThreadId() == forward_thread_;
   }
@@ -82,29 +69,34 @@ class StepListener final : public AllocationListener {
   void add_results(const c10::IValue& value) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (is_done_) return;
-    if (value.isTensor()) return mark_result(value.toTensor());
+    if (value.isTensor()) mark_result(value.toTensor());
     if (!value.isTensorList()) return;
     for (const c10::IValue& item : value.toListRef()) mark_result(item.toTensor());
   }
-  void mark_result(const at::Tensor& tensor) {
-    if (!tensor.defined() || !tensor.has_storage()) return;
-    const uint32_t block = block_at(tensor.storage().data());
-    if (block != StepLog::kNone) log_.blocks[block].is_result = true;
+  /// Marks the tensor's block and returns it; kNone if there is none. Call it under the lock.
+  uint32_t mark_result(const at::Tensor& tensor) {
+    const bool has_memory = tensor.defined() && tensor.has_storage();
+    const auto known = has_memory ? alive_.find(tensor.storage().data()) : alive_.end();
+    if (known == alive_.end()) return StepLog::kNone;
+    log_.blocks[known->second].is_result = true;
+    return known->second;
   }
 
   /// True once accelerator memory has been allocated.
   bool sees_accelerator() const { return sees_accelerator_; }
 
-  /// Stops logging allocations while muted.
-  void mute(bool muted) {
+  /// The log so far.
+  StepLog copy() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    is_muted_ = muted;
+    StepLog log = log_;
+    log.end = next_;
+    return log;
   }
 
   StepLog take() {
     const std::lock_guard<std::mutex> lock(mutex_);
     is_done_ = true;
-    nodes_.finish(log_);
+    nodes_.finish();
     log_.end = next_;
     return std::move(log_);
   }
@@ -122,7 +114,7 @@ class StepListener final : public AllocationListener {
       log_.blocks[known->second].died = now;
       alive_.erase(known);
     }
-    if (bytes <= 0 || is_muted_) return;
+    if (bytes <= 0) return;
     alive_.emplace(address, static_cast<uint32_t>(log_.blocks.size()));
     log_.blocks.push_back(
         {.bytes = bytes, .born = now, .device = device, .in_replay = here().replays > 0});
@@ -135,9 +127,8 @@ class StepListener final : public AllocationListener {
   const uint64_t forward_thread_ = at::RecordFunction::currentThreadId();
   std::mutex mutex_;
   StepLog log_;
-  StepNodes nodes_;
   StepLog::Moment next_ = 0;
-  bool is_muted_ = false;
+  StepNodes nodes_{log_, next_, forward_thread_};
   bool is_done_ = false;
   std::atomic<bool> sees_accelerator_{false};
   std::unordered_map<const void*, uint32_t> alive_;  // blocks by address

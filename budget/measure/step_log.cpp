@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The device whose memory counts.
+// The device whose memory counts, and backward passes that cannot be profiled.
 #include <remat/budget/step_log.h>
 
 #include <map>
+#include <unordered_set>
 
 namespace remat {
 namespace {
@@ -43,6 +44,19 @@ void StepLog::count_only(c10::Device device) {
   for (Block& block : blocks) {
     if (!counts_on(device, block.device)) block.bytes = 0;
   }
+}
+
+std::string StepLog::Backward::fault() const {
+  std::unordered_set<uint64_t> seen;
+  for (const Node& node : nodes) {
+    if (node.sequence == kNoSequence || seen.insert(node.sequence).second) continue;
+    return "expected backward to run each node once, got " + node.name +
+           " twice (retain_graph). Run one backward from the sum of the losses.";
+  }
+  if (!goes_on) return "";
+  return "expected backward to run what the forward has made, got " + later_node +
+         " in between, which a backward has made (create_graph), or another step. Run one backward "
+         "for each forward.";
 }
 
 }  // namespace remat

@@ -22,115 +22,108 @@ struct Begun final : at::ObserverContext {
   const uint32_t node;  // kNone: not logged
 };
 
-/// True for a node that the forward has made.
-bool is_own(const StepLog& log, uint64_t sequence) {
-  return !log.ops.empty() && sequence >= log.ops.front().first_node &&
-         sequence < log.ops.back().end_node;
-}
-
 }  // namespace
 
-uint64_t StepNodes::sequence_of(const at::RecordFunction& node, const StepListener& listener) {
-  if (node.forwardThreadId() != listener.forward_thread()) return StepLog::kNoSequence;
+/// True for a node that the forward has made.
+bool StepNodes::is_own(uint64_t sequence) const {
+  return !log_.ops.empty() && sequence >= log_.ops.front().first_node &&
+         sequence < log_.ops.back().end_node;
+}
+
+uint64_t StepNodes::sequence_of(const at::RecordFunction& node) const {
+  if (node.forwardThreadId() != forward_thread_) return StepLog::kNoSequence;
   return static_cast<uint64_t>(node.seqNr());
 }
 
 /// True for a node that was made after backward began.
-bool StepNodes::is_later(const StepLog& log, const at::RecordFunction& node, uint64_t sequence,
-                         const StepListener& listener) const {
+bool StepNodes::is_later(const at::RecordFunction& node, uint64_t sequence) const {
   if (node.seqNr() < 0) return false;  // such nodes accumulate gradients
-  if (node.forwardThreadId() != listener.forward_thread())
+  if (node.forwardThreadId() != forward_thread_)
     return std::find(node_threads_.begin(), node_threads_.end(), node.forwardThreadId()) !=
            node_threads_.end();
-  return sequence >= log.backward_node;
+  return sequence >= backward_node_;
 }
 
-void StepNodes::begin_backward(StepLog& log, uint64_t task) {
-  forget_others(log);
+void StepNodes::begin_backward(uint64_t task) {
+  forget_others();
   has_own_ = has_own_ || is_own_;
   is_own_ = false;
   task_ = task;
-  nodes_ = log.nodes.size();
-  inner_nodes_ = log.inner_nodes.size();
-  loads_ = log.loads.size();
+  nodes_ = log_.backward.nodes.size();
+  loads_ = log_.backward.loads.size();
 }
 
 /// Removes the nodes of the running pass if it was not the step's.
-void StepNodes::forget_others(StepLog& log) {
+void StepNodes::forget_others() {
   if (is_own_) return;
-  log.nodes.resize(nodes_);
-  log.inner_nodes.resize(inner_nodes_);
-  log.loads.resize(loads_);
+  log_.backward.nodes.resize(nodes_);
+  log_.backward.loads.resize(loads_);
   if (has_own_) return;
-  log.backward_node = StepLog::kNoSequence;
-  log.later_node.clear();
-  log.goes_on = false;
+  backward_node_ = StepLog::kNoSequence;
+  log_.backward.later_node.clear();
+  log_.backward.goes_on = false;
 }
 
-uint32_t StepNodes::begin(StepLog& log, StepLog::Moment& next, const at::RecordFunction& node,
-                          const StepListener& listener) {
+uint32_t StepNodes::begin(const at::RecordFunction& node) {
   const auto task = static_cast<uint64_t>(torch::autograd::get_current_graph_task_id());
-  const uint64_t sequence = sequence_of(node, listener);
+  const uint64_t sequence = sequence_of(node);
   const uint64_t thread = at::RecordFunction::currentThreadId();
+  const bool is_here = thread == forward_thread_;
   const auto outer = std::find_if(running_.begin(), running_.end(),
-                                  [&](const Running& other) { return other.task != task; });
+                                  [&](const auto& other) { return other.first != task; });
+  StepLog::Backward& backward = log_.backward;
   if (outer != running_.end()) {
-    log.inner_nodes.push_back({.sequence = sequence, .outer = outer->node});
+    backward.nodes[outer->second].inner.push_back(sequence);
     return StepLog::kNone;
   }
-  if (task != task_) begin_backward(log, task);
-  if (log.nodes.empty() && listener.is_of_this_thread())
-    log.backward_node = at::sequence_number::peek();
-  const bool is_step = is_own(log, sequence);
+  if (task != task_) begin_backward(task);
+  if (backward.nodes.empty() && is_here) backward_node_ = at::sequence_number::peek();
+  const bool is_step = is_own(sequence);
   is_own_ = is_own_ || is_step;
-  if (is_later(log, node, sequence, listener) && log.later_node.empty())
-    log.later_node = node.name();
-  if (!listener.is_of_this_thread() &&
+  if (is_later(node, sequence) && backward.later_node.empty()) backward.later_node = node.name();
+  if (!is_here &&
       std::find(node_threads_.begin(), node_threads_.end(), thread) == node_threads_.end())
     node_threads_.push_back(thread);
-  if (!log.later_node.empty()) {
-    const bool is_known = log.backward_node != StepLog::kNoSequence;
-    log.goes_on = log.goes_on || is_step || (is_known && sequence < log.backward_node);
+  if (!backward.later_node.empty()) {
+    const bool is_known = backward_node_ != StepLog::kNoSequence;
+    backward.goes_on = backward.goes_on || is_step || (is_known && sequence < backward_node_);
     return StepLog::kNone;
   }
-  const auto number = static_cast<uint32_t>(log.nodes.size());
-  running_.push_back({task, number});
-  log.nodes.push_back({.name = node.name(),
-                       .sequence = sequence,
-                       .thread = thread,
-                       .begin = next++,
-                       .begin_ns = frequent_thread_ns()});
+  const auto number = static_cast<uint32_t>(backward.nodes.size());
+  running_.emplace_back(task, number);
+  backward.nodes.push_back({.name = node.name(),
+                            .sequence = sequence,
+                            .thread = thread,
+                            .begin = next_++,
+                            .begin_ns = frequent_thread_ns()});
   return number;
 }
 
-void StepNodes::end(StepLog& log, StepLog::Moment& next, uint32_t node, int64_t now_ns) {
-  std::erase_if(running_, [&](const Running& running) { return running.node == node; });
-  log.nodes[node].end = next++;
-  log.nodes[node].end_ns = now_ns;
+void StepNodes::end(uint32_t node, int64_t now_ns) {
+  std::erase_if(running_, [&](const auto& running) { return running.second == node; });
+  log_.backward.nodes[node].end = next_++;
+  log_.backward.nodes[node].end_ns = now_ns;
 }
 
-void StepNodes::finish(StepLog& log) {
-  if (has_own_) forget_others(log);
-}
+namespace {
 
-std::unique_ptr<at::ObserverContext> NodeCallbacks::begin(const at::RecordFunction& node) {
+std::unique_ptr<at::ObserverContext> begin_node(const at::RecordFunction& node) {
   StepListener* const listener = StepListener::current.load();
   if (!listener) return nullptr;
   StepThread& here = listener->here();
   const bool is_inner = here.nodes++ > 0;
   uint32_t number = StepLog::kNone;
-  listener->write([&](StepLog& log, StepLog::Moment& next) {
+  listener->write([&](StepLog& log, StepLog::Moment& /*next*/) {
     if (!is_inner) {
-      here.node = number = listener->nodes().begin(log, next, node, *listener);
+      here.node = number = listener->nodes().begin(node);
     } else if (here.node != StepLog::kNone) {
-      log.inner_nodes.push_back(
-          {.sequence = StepNodes::sequence_of(node, *listener), .outer = here.node});
+      log.backward.nodes[here.node].inner.push_back(listener->nodes().sequence_of(node));
     }
   });
   return std::make_unique<Begun>(listener->number(), number);
 }
 
-void NodeCallbacks::end(const at::RecordFunction& /*node*/, at::ObserverContext* context) {
+void end_node(const at::RecordFunction& /*node*/, at::ObserverContext* context) {
   const int64_t now_ns = frequent_thread_ns();
   StepListener* const listener = StepListener::current.load();
   const auto* const begun = static_cast<Begun*>(context);
@@ -138,9 +131,14 @@ void NodeCallbacks::end(const at::RecordFunction& /*node*/, at::ObserverContext*
   StepThread& here = listener->here();
   if (--here.nodes == 0) here.node = StepLog::kNone;
   if (begun->node == StepLog::kNone) return;
-  listener->write([&](StepLog& log, StepLog::Moment& next) {
-    listener->nodes().end(log, next, begun->node, now_ns);
-  });
+  listener->write([&](StepLog&, StepLog::Moment&) { listener->nodes().end(begun->node, now_ns); });
+}
+
+}  // namespace
+
+at::RecordFunctionCallback node_callbacks() {
+  return at::RecordFunctionCallback(&begin_node, &end_node)
+      .scopes({at::RecordScope::BACKWARD_FUNCTION});
 }
 
 }  // namespace remat

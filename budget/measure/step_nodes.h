@@ -14,9 +14,7 @@
 
 namespace remat {
 
-class StepListener;
-
-/// The nodes of one step. Guarded by the listener's lock.
+/// Logs the nodes of one step. Guarded by the listener's lock.
 ///
 /// Note [Backwards of others]: between the forward of a step and the next one, other models may run
 /// backward, too. A backward pass belongs to the step if it runs a node that the forward of the
@@ -24,45 +22,47 @@ class StepListener;
 /// ended without such a node are removed again.
 class StepNodes {
  public:
+  /// The log, its next moment, and the forward's thread as numbered by at::RecordFunction.
+  StepNodes(StepLog& log, StepLog::Moment& next, uint64_t forward_thread)
+      : log_(log), next_(next), forward_thread_(forward_thread) {}
+
   /// Logs the begin of a node that runs inside no other node of this thread. Returns its index in
   /// the log; kNone if it is not logged, or is part of a node that began its backward pass on
   /// another thread.
-  uint32_t begin(StepLog& log, StepLog::Moment& next, const at::RecordFunction& node,
-                 const StepListener& listener);
-  void end(StepLog& log, StepLog::Moment& next, uint32_t node, int64_t now_ns);
+  uint32_t begin(const at::RecordFunction& node);
+  void end(uint32_t node, int64_t now_ns);
 
   /// The node's sequence number if the forward's thread has made it; otherwise kNoSequence.
-  static uint64_t sequence_of(const at::RecordFunction& node, const StepListener& listener);
+  uint64_t sequence_of(const at::RecordFunction& node) const;
 
   /// Ends the log.
-  void finish(StepLog& log);
+  void finish() {
+    if (has_own_) forget_others();
+  }
 
  private:
-  struct Running {
-    uint64_t task;
-    uint32_t node;
-  };
+  void begin_backward(uint64_t task);
+  void forget_others();
+  bool is_own(uint64_t sequence) const;
+  bool is_later(const at::RecordFunction& node, uint64_t sequence) const;
 
-  void begin_backward(StepLog& log, uint64_t task);
-  void forget_others(StepLog& log);
-  bool is_later(const StepLog& log, const at::RecordFunction& node, uint64_t sequence,
-                const StepListener& listener) const;
-
+  StepLog& log_;
+  StepLog::Moment& next_;
+  const uint64_t forward_thread_;
   uint64_t task_ = ~uint64_t{0};  // graph task of the running backward pass
   bool is_own_ = false;           // true if that pass has run a node of the step
   bool has_own_ = false;          // true if an earlier pass has
   // Sizes of the log's lists when that pass began.
   size_t nodes_ = 0;
-  size_t inner_nodes_ = 0;
   size_t loads_ = 0;
-  std::vector<Running> running_;        // outermost nodes
+  // Sequence number from which on nodes of the forward's thread were made after backward began;
+  // kNoSequence if unknown because backward began on another thread.
+  uint64_t backward_node_ = StepLog::kNoSequence;
+  std::vector<std::pair<uint64_t, uint32_t>> running_;  // outermost nodes, with their graph tasks
   std::vector<uint64_t> node_threads_;  // threads that run nodes, besides the forward's
 };
 
-/// RecordFunction callbacks for the nodes of backward.
-struct NodeCallbacks {
-  static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& node);
-  static void end(const at::RecordFunction& node, at::ObserverContext* context);
-};
+/// Callbacks for the nodes of backward.
+at::RecordFunctionCallback node_callbacks();
 
 }  // namespace remat

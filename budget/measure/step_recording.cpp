@@ -22,7 +22,6 @@
 
 #include "step_listener.h"
 #include "step_nodes.h"
-#include "step_undo.h"
 
 namespace remat {
 namespace {
@@ -36,10 +35,6 @@ uint64_t gradients_of(const OpCall& call) {
     ++next;
   }
   return bits;
-}
-
-const void* address_of(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.has_storage() ? tensor.storage().data() : nullptr;
 }
 
 thread_local std::optional<at::CallbackHandle> node_callback;
@@ -70,8 +65,7 @@ std::atomic<StepListener*> StepListener::current{nullptr};
 /// Logs ops, saved tensors and replays.
 class StepRecording::Ops final : public TraceSink {
  public:
-  Ops(std::shared_ptr<StepListener> listener, StepUndo* undo)
-      : listener_(std::move(listener)), undo_(undo) {}
+  explicit Ops(std::shared_ptr<StepListener> listener) : listener_(std::move(listener)) {}
 
   void before_op(const TraceScope& scope, const OpCall& call) override { begin(scope, call); }
   // Skips views, since some handlers make views in their first call only (to learn their shapes).
@@ -113,7 +107,7 @@ class StepRecording::Ops final : public TraceSink {
     const uint32_t node = listener_->here().node;
     if (node == StepLog::kNone) return;
     listener_->write([&](StepLog& log, StepLog::Moment& next) {
-      log.loads.push_back({node, next++, {region.id(), slot}});
+      log.backward.loads.push_back({node, next++, {region.id(), slot}});
     });
   }
 
@@ -177,7 +171,6 @@ class StepRecording::Ops final : public TraceSink {
   void begin(const TraceScope& scope, const OpCall& call) {
     if (!is_of_step(scope)) return;
     hear_of_results(*listener_);
-    if (undo_ && call.info().writes()) undo_->before_op(call);
     listener_->write([&](StepLog& log, StepLog::Moment& next) {
       const uint32_t outer = open_.empty() ? StepLog::kNone : open_.back();
       open_.push_back(static_cast<uint32_t>(log.ops.size()));
@@ -214,10 +207,9 @@ class StepRecording::Ops final : public TraceSink {
 
   void add_results(StepLog& log, const c10::IValue& value, size_t result) const {
     const auto add = [&](const at::Tensor& tensor, size_t element) {
-      listener_->mark_result(tensor);
       log.results.push_back({.result = static_cast<uint16_t>(result),
                              .element = static_cast<uint16_t>(element),
-                             .block = listener_->block_at(address_of(tensor))});
+                             .block = listener_->mark_result(tensor)});
     };
     if (value.isTensor()) return add(value.toTensor(), 0);
     if (!value.isTensorList()) return;
@@ -228,7 +220,6 @@ class StepRecording::Ops final : public TraceSink {
   static inline thread_local int64_t rerun_begin_ns = 0;
 
   const std::shared_ptr<StepListener> listener_;
-  StepUndo* const undo_;  // null: writes stay
   const std::thread::id thread_ = std::this_thread::get_id();
   uint64_t region_ = 0;
   const Tape* tape_ = nullptr;  // the tape of that region, which its forward keeps
@@ -237,7 +228,7 @@ class StepRecording::Ops final : public TraceSink {
   bool is_over_ = false;
 };
 
-StepRecording::StepRecording(bool undoes_writes) : listener_(std::make_shared<StepListener>()) {
+StepRecording::StepRecording() : listener_(std::make_shared<StepListener>()) {
   StepListener* none = nullptr;
   TORCH_CHECK(StepListener::current.compare_exchange_strong(none, listener_.get()),
               "[profile] expected no other measurement in the process, got a second one. Let the "
@@ -248,17 +239,14 @@ StepRecording::StepRecording(bool undoes_writes) : listener_(std::make_shared<St
     StepListener::current = nullptr;
     throw;
   }
-  if (undoes_writes) undo_ = std::make_unique<StepUndo>(*listener_);
-  ops_ = std::make_shared<Ops>(listener_, undo_.get());
+  ops_ = std::make_shared<Ops>(listener_);
   TraceSinks::get().add(ops_);
-  node_callback = at::addThreadLocalCallback(
-      at::RecordFunctionCallback(&NodeCallbacks::begin, &NodeCallbacks::end)
-          .scopes({at::RecordScope::BACKWARD_FUNCTION}));
+  node_callback = at::addThreadLocalCallback(node_callbacks());
 }
 
-std::unique_ptr<StepRecording> StepRecording::try_make(bool undoes_writes) {
+std::unique_ptr<StepRecording> StepRecording::try_make() {
   try {
-    return std::make_unique<StepRecording>(undoes_writes);
+    return std::make_unique<StepRecording>();
   } catch (const c10::Error&) {
     return nullptr;
   }
@@ -268,7 +256,6 @@ StepRecording::~StepRecording() {
   if (node_callback) at::removeCallback(*std::exchange(node_callback, std::nullopt));
   if (result_callback) at::removeCallback(*std::exchange(result_callback, std::nullopt));
   TraceSinks::get().remove(*ops_);
-  undo_.reset();
   listener_->stop();
   StepListener::current = nullptr;
 }
@@ -283,14 +270,14 @@ void StepRecording::enter(const std::string& place) {
   });
 }
 
-void StepRecording::keep_writes() {
-  if (undo_) undo_->dismiss();
-}
-
 void StepRecording::end_forward() {
   ops_->end_forward();
   hear_of_results(*listener_);
   listener_->write([&](StepLog& log, StepLog::Moment& next) { log.forward_end = next++; });
+}
+
+StepLog StepRecording::log() const {
+  return listener_->copy();
 }
 
 StepLog StepRecording::finish() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // The values of a forward's tape, matched with the memory blocks of its log.
-#include "step_structure.h"
+#include <remat/budget/step_structure.h>
 
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
@@ -15,79 +15,97 @@
 
 namespace remat {
 
-RecordsOfOps::RecordsOfOps(const StepLog& log, size_t records)
-    : op_of(records), record_of(log.ops.size()) {
-  uint32_t newest = 0;
-  for (const auto i : c10::irange(log.ops.size())) {
-    const uint32_t record = log.ops[i].record;
-    const bool is_last = i + 1 == log.ops.size();
-    if (record < records && (is_last || log.ops[i + 1].record > record)) {
-      op_of[record] = static_cast<uint32_t>(i);
-      newest = record;
-    }
-    record_of[i] = newest;
-  }
-  for (const auto i : c10::irange(log.ops.size())) {
-    for (uint32_t outer = log.ops[i].outer; outer != StepLog::kNone; outer = log.ops[outer].outer)
-      record_of[outer] = record_of[i];
-  }
-}
-
-std::vector<ResultOfOp> results_of(const StepLog& log, const RecordsOfOps& records,
-                                   const Tape& tape) {
-  std::vector<ResultOfOp> all;
-  for (const auto i : c10::irange(tape.records().size())) {
-    const TapeRecord& record = tape.records()[i];
-    const uint32_t op = records.op_of[i];
-    const auto [first, end] = log.results_of(op);
-    for (const TapeOutput& output : tape.outputs(record)) {
-      for (size_t k = first; k < end; ++k) {
-        const StepLog::Result& result = log.results[k];
-        if (result.result != output.result || result.element != output.element) continue;
-        all.push_back({output.ref.value, op, static_cast<uint32_t>(k - first)});
-        break;
-      }
-    }
-  }
-  return all;
-}
-
 namespace {
 
-/// Builds a profile part by part.
-class Structure {
+/// Builds a structure part by part.
+class StructureBuilder {
  public:
-  Structure(const StepLog& log, const RecordsOfOps& records, const Region& region, const Tape& tape,
-            std::string name, c10::Device device)
-      : log_(log), records_(records), region_(region), tape_(tape), device_(device) {
+  StructureBuilder(const StepLog& log, const Region& region, const Tape& tape, std::string name,
+                   c10::Device device)
+      : log_(log), region_(region), tape_(tape), device_(device) {
     profile_.name = std::move(name);
     if (device.is_cpu()) return;
     profile_.device = device.str();
     profile_.other_devices = log.other_accelerators(device);
   }
 
-  StepProfile run() {
+  StepStructure run() {
+    number_values();
+    match_ops();
+    match_results();
     add_values();
     for (const auto i : c10::irange(tape_.records().size())) add_record(i);
     add_bytes();
     add_outside();
     add_slots();
-    return std::move(profile_);
+    return std::move(made_);
   }
 
  private:
   size_t size() const { return tape_.records().size(); }
-  const StepLog::Op& op_of(size_t record) const { return log_.ops[records_.op_of[record]]; }
+  const StepLog::Op& op_of(size_t record) const { return log_.ops[made_.op_of[record]]; }
+
+  /// Memory that a segment has made for itself has the number of the value in whose place it is, so
+  /// that cuts do not change the numbers.
+  void number_values() {
+    uint32_t next = 0;
+    for (const TapeValue& value : tape_.values()) {
+      const bool is_memory = value.source == TapeValue::Source::kMemory;
+      const uint32_t original = is_memory ? tape_.memory(value.number).original : TapeValue::kNone;
+      number_of_.push_back(original == TapeValue::kNone ? next++ : number_of_[original]);
+    }
+  }
+
+  /// Finds the op of each record, and the record of each op.
+  void match_ops() {
+    const std::vector<StepLog::Op>& ops = log_.ops;
+    made_.op_of.resize(size());
+    made_.record_of.resize(ops.size());
+    uint32_t newest = 0;
+    for (const auto i : c10::irange(ops.size())) {
+      const uint32_t record = ops[i].record;
+      const bool is_last = i + 1 == ops.size();
+      if (record < size() && (is_last || ops[i + 1].record > record)) {
+        made_.op_of[record] = static_cast<uint32_t>(i);
+        newest = record;
+      }
+      made_.record_of[i] = newest;
+    }
+    for (const auto i : c10::irange(ops.size())) {
+      for (uint32_t outer = ops[i].outer; outer != StepLog::kNone; outer = ops[outer].outer)
+        made_.record_of[outer] = made_.record_of[i];
+    }
+  }
+
+  void match_results() {
+    for (const auto i : c10::irange(size())) {
+      const TapeRecord& record = tape_.records()[i];
+      const uint32_t op = made_.op_of[i];
+      const auto [first, end] = log_.results_of(op);
+      for (const TapeOutput& output : tape_.outputs(record)) {
+        for (size_t k = first; k < end; ++k) {
+          const StepLog::Result& result = log_.results[k];
+          if (result.result != output.result || result.element != output.element) continue;
+          made_.results.push_back(
+              {number_of_[output.ref.value], op, static_cast<uint32_t>(k - first)});
+          break;
+        }
+      }
+    }
+  }
 
   void add_values() {
-    for (const TapeValue& value : tape_.values()) {
+    for (const auto i : c10::irange(tape_.values().size())) {
+      const TapeValue& value = tape_.values()[i];
+      if (number_of_[i] < profile_.values.size()) continue;
+      sources_.push_back(value);
       const bool is_made = value.source == TapeValue::Source::kRecord;
       profile_.values.push_back({.maker = is_made ? static_cast<int32_t>(value.number) : -1,
                                  .storage = static_cast<int32_t>(profile_.values.size())});
     }
     blocks_.assign(profile_.values.size(), StepLog::kNone);
     spanned_.assign(profile_.values.size(), 0);
-    for (const ResultOfOp& made : results_of(log_, records_, tape_))
+    for (const StepStructure::Result& made : made_.results)
       blocks_[made.value] = log_.results[log_.ops[made.op].first_result + made.result].block;
   }
 
@@ -96,7 +114,7 @@ class Structure {
     for (const auto i : c10::irange(profile_.values.size())) {
       const StepValue& first = profile_.values[static_cast<size_t>(profile_.values[i].storage)];
       if (first.maker >= 0) continue;
-      const TapeValue& of = tape_.values()[static_cast<size_t>(first.storage)];
+      const TapeValue& of = sources_[static_cast<size_t>(first.storage)];
       StepValue& value = profile_.values[i];
       if (of.source == TapeValue::Source::kHeld && value.maker >= 0) {
         value.bytes = spanned_[static_cast<size_t>(first.storage)];
@@ -127,20 +145,22 @@ class Structure {
     added.kind = kind_of(number);
     added.reads_data = record.op->reads_data();
     for (const TapeRef& ref : tape_.refs(record)) {
-      const auto value = static_cast<int32_t>(ref.value);
-      auto& reads = added.reads;
       if (!ref.defined()) continue;
+      const auto value = static_cast<int32_t>(number_of_[ref.value]);
+      auto& reads = added.reads;
       if (std::find(reads.begin(), reads.end(), value) == reads.end()) reads.push_back(value);
-      int64_t& spanned = spanned_[static_cast<size_t>(profile_.values[ref.value].storage)];
+      int64_t& spanned =
+          spanned_[static_cast<size_t>(profile_.values[number_of_[ref.value]].storage)];
       spanned = std::max(spanned, static_cast<int64_t>(tape_.layout(ref.layout).bytes_spanned()));
     }
     for (const TapeOutput& output : tape_.outputs(record))
-      added.makes.push_back(static_cast<int32_t>(output.ref.value));
+      added.makes.push_back(static_cast<int32_t>(number_of_[output.ref.value]));
     for (const TapeWrite& write : tape_.writes(record)) {
-      added.writes.push_back(
-          {static_cast<int32_t>(write.before), static_cast<int32_t>(write.after)});
-      profile_.values[write.after].storage = profile_.values[write.before].storage;
-      blocks_[write.after] = blocks_[write.before];
+      const uint32_t before = number_of_[write.before];
+      const uint32_t after = number_of_[write.after];
+      added.writes.push_back({static_cast<int32_t>(before), static_cast<int32_t>(after)});
+      profile_.values[after].storage = profile_.values[before].storage;
+      blocks_[after] = blocks_[before];
     }
     profile_.records.push_back(std::move(added));
   }
@@ -213,14 +233,17 @@ class Structure {
   int32_t last_record_before(StepLog::Moment moment) const {
     if (moment >= log_.forward_end) return static_cast<int32_t>(size());
     const auto after = std::upper_bound(
-        records_.op_of.begin(), records_.op_of.end(), moment,
+        made_.op_of.begin(), made_.op_of.end(), moment,
         [&](StepLog::Moment wanted, uint32_t op) { return wanted < log_.ops[op].begin; });
-    return static_cast<int32_t>(after - records_.op_of.begin()) - 1;
+    return static_cast<int32_t>(after - made_.op_of.begin()) - 1;
   }
 
   // A slot belongs to the open segment, so to the record that the newest op is about to make.
   void add_slots() {
-    const std::vector<TapeSlot>& slots = tape_.parts()[0].slots;
+    std::vector<TapeSlot> slots;
+    for (const TapePart& part : tape_.parts()) {
+      if (!part.is_group) slots.insert(slots.end(), part.slots.begin(), part.slots.end());
+    }
     TORCH_CHECK_NOT_IMPLEMENTED(slots.size() == log_.saves.size(), "[profile] '", profile_.name,
                                 "': expected ", slots.size(), " saved tensors to be seen, got ",
                                 log_.saves.size(),
@@ -228,8 +251,8 @@ class Structure {
     for (const auto i : c10::irange(slots.size())) {
       StepSlot slot;
       const TapeRef& ref = slots[i].ref;
-      if (!slots[i].held && ref.defined() && profile_.values[ref.value].maker >= 0)
-        slot.value = static_cast<int32_t>(ref.value);
+      if (!slots[i].held && ref.defined() && profile_.values[number_of_[ref.value]].maker >= 0)
+        slot.value = static_cast<int32_t>(number_of_[ref.value]);
       const uint32_t record = log_.ops[log_.saves[i].op].record;
       slot.record = static_cast<int32_t>(std::min<size_t>(record, size() - 1));
       TORCH_CHECK_NOT_IMPLEMENTED(
@@ -243,20 +266,22 @@ class Structure {
   }
 
   const StepLog& log_;
-  const RecordsOfOps& records_;
   const Region& region_;
   const Tape& tape_;
-  const c10::Device device_;  // the device whose memory counts
-  StepProfile profile_;
+  const c10::Device device_;         // the device whose memory counts
+  std::vector<uint32_t> number_of_;  // by value of the tape
+  std::vector<TapeValue> sources_;   // by value
+  StepStructure made_;
+  StepProfile& profile_ = made_.profile;
   std::vector<uint32_t> blocks_;  // by value
   std::vector<int64_t> spanned_;  // by first value of a storage: the bytes that its readers span
 };
 
 }  // namespace
 
-StepProfile structure_of(const StepLog& log, const RecordsOfOps& records, const Region& region,
-                         const Tape& tape, std::string name, c10::Device device) {
-  return Structure(log, records, region, tape, std::move(name), device).run();
+StepStructure StepStructure::of(const StepLog& log, const Region& region, const Tape& tape,
+                                std::string name, c10::Device device) {
+  return StructureBuilder(log, region, tape, std::move(name), device).run();
 }
 
 }  // namespace remat

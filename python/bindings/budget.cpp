@@ -5,6 +5,7 @@
 
 #include <c10/util/StringUtil.h>
 #include <pybind11/stl/filesystem.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <cstdint>
@@ -42,7 +43,14 @@ struct PlannedCuts {
   Cuts cuts;
 };
 
-/// Wraps a Python object with forward(cuts, recording), backward(), before_dropped() and drop().
+/// Calls forward(cuts, recording), with None for empty cuts. Takes the GIL.
+void call_forward(const py::object& forward, const Cuts& cuts, StepRecording* recording) {
+  const py::gil_scoped_acquire gil;
+  const py::object given = cuts.empty() ? py::none() : py::cast(PlannedCuts{cuts});
+  forward(given, py::cast(recording, py::return_value_policy::reference));
+}
+
+/// Wraps a Python object with forward(cuts, recording), backward() and drop().
 /// Takes the GIL.
 class PythonRunner final : public StepRunner {
  public:
@@ -50,16 +58,10 @@ class PythonRunner final : public StepRunner {
 
   void forward(const Cuts& cuts, StepRecording* recording) override {
     const py::gil_scoped_acquire gil;
-    const py::object given = cuts.empty() ? py::none() : py::cast(PlannedCuts{cuts});
-    runner_.attr("forward")(given, py::cast(recording, py::return_value_policy::reference));
+    call_forward(runner_.attr("forward"), cuts, recording);
   }
 
   void backward() override { runner_.attr("backward")(); }
-
-  void before_dropped() override {
-    const py::gil_scoped_acquire gil;
-    runner_.attr("before_dropped")();
-  }
 
   void drop() noexcept override {
     const py::gil_scoped_acquire gil;
@@ -88,12 +90,13 @@ StepSignature signature_of(const py::tuple& args, const py::dict& kwargs, bool i
   return StepSignature::of(tensors, is_training ? 1 : 0);
 }
 
-void run_step(AutoCheckpoint& planned, py::object step, const py::tuple& args,
+void run_step(AutoCheckpoint& planned, const py::object& forward, const py::tuple& args,
               const py::dict& kwargs, bool is_training) {
   const StepSignature signature = signature_of(args, kwargs, is_training);
-  PythonRunner wrapped(std::move(step));
   const py::gil_scoped_release released;  // other threads wait for the plan's lock
-  planned.run(wrapped, signature);
+  planned.run(
+      [&](const Cuts& cuts, StepRecording* recording) { call_forward(forward, cuts, recording); },
+      signature);
 }
 
 /// Calls function(*args, **kwargs) without torch.compile compiling anything in it.
@@ -301,6 +304,8 @@ void add_plan(py::module_& m) {
 
 void add_auto_checkpoint(py::module_& m) {
   py::class_<PlannedCuts>(m, "_PlannedCuts")
+      .def_property_readonly("is_unknown",
+                             [](const PlannedCuts& planned) { return planned.cuts.while_recorded; })
       .def_property_readonly(
           "moves", [](const PlannedCuts& planned) { return planned.cuts.offload.has_value(); });
   py::class_<AutoCheckpoint, std::shared_ptr<AutoCheckpoint>>(m, "_AutoCheckpoint")
@@ -310,7 +315,9 @@ void add_auto_checkpoint(py::module_& m) {
       .def("why_no_plan", &AutoCheckpoint::why_no_plan, py::call_guard<py::gil_scoped_release>())
       .def("advice", &AutoCheckpoint::advice);
   m.def("_run_eagerly", &run_eagerly);
-  m.def("_give_up_measured_step", &PendingStep::give_up, py::call_guard<py::gil_scoped_release>());
+  m.def(
+      "_give_up_measured_step", [] { PendingStep::here().give_up(); },
+      py::call_guard<py::gil_scoped_release>());
   m.def("_is_memory_heard", &AllocationListener::is_listening);
 }
 

@@ -22,7 +22,6 @@ from ._C import MemoryPlan, OffloadEngine, checkpoint
 from ._install import on_first_use
 from ._plan_agreement import PlanAgreement
 from ._profile import named_by_module
-from ._python_state import PythonState, find_iterator
 from ._torch_checkpoint import checkpoints_on_remat
 from ._torch_profiler import let_it_start
 
@@ -46,41 +45,23 @@ class _Step:
         self._advice = advice
         self._args = args
         self._kwargs = kwargs
-        self._state = None
         self.result = None
 
-    def before_dropped(self):
-        iterator = find_iterator(self._fn, self._args, self._kwargs)
-        if iterator is not None:
-            raise TypeError(
-                f"[auto_checkpoint] '{self._name}': expected arguments and captured values that can be read twice, got "
-                f"{type(iterator).__name__}: the first call runs the function once more. Pass a list."
-            )
-        self._state = PythonState(self._fn, self._module, self._args, self._kwargs)
-
     def forward(self, cuts, recording):
-        state, self._state = self._state, None  # an exception leaves the same state as without remat
         if cuts is None:
             self.result = self._fn(*self._args, **self._kwargs)
             return
         store = self._offload if cuts.moves else None
         region = checkpoint(replay="tape", region_name=self._name, cuts=cuts, offload_store=store, _any_output=True)(self._fn)
-        is_dropped = state is not None
-        names = named_by_module(recording, self._module) if recording is not None else contextlib.nullcontext()
-        with names, checkpoints_on_remat() if is_dropped else contextlib.nullcontext():
+        is_measured = recording is not None
+        names = named_by_module(recording, self._module) if is_measured else contextlib.nullcontext()
+        with names, checkpoints_on_remat() if is_measured and cuts.is_unknown else contextlib.nullcontext():
             try:
                 self.result = region(*self._args, **self._kwargs)
             except NotImplementedError as error:
                 if not str(error).startswith("["):
                     raise
                 raise NotImplementedError(f"{error}\n{self._advice()}") from error
-        self._state = state
-
-    def drop(self):
-        self.result = None
-        if self._state is not None:
-            self._state.restore()
-            self._state = None
 
 
 def _run_eagerly(run, args, kwargs):
@@ -136,7 +117,7 @@ class _AutoCheckpointed:
         self._agreement.begin_step()
         name, offload = self._options["name"], self._options["offload"]
         step = _Step(self._function(), self._module, name, offload, self._planned.advice, args, kwargs)
-        self._planned.run(step, args, kwargs, self._module is not None and self._module.training)
+        self._planned.run(step.forward, args, kwargs, self._module is not None and self._module.training)
         return step.result
 
     def _is_lazy(self):
@@ -300,8 +281,8 @@ def auto_checkpoint(
     without remat; of_peak, that share as a number; fraction, from 0 (the least possible) to 1 (nothing is recomputed);
     device_bytes, all that weights, gradients, optimizer and step may take together. Without one, REMAT_MEMORY_BUDGET counts.
 
-    The first call runs fn once more and drops the result. Then `steps` steps are measured as they run, on a tape that keeps
-    little, and planned, within a second for most models. `plan` is the path of a file: if it exists, its plan is used and
+    The first `steps` steps are measured as they run, on a tape that keeps little, and planned, within a second for most
+    models. The first one does not know the budget yet. fn is called exactly once in each step. `plan` is the path of a file: if it exists, its plan is used and
     nothing is measured; otherwise the plan is saved there. `offload` is a store of remat.offload() with a max_leaving_bytes:
     plans may move kept tensors there.
 

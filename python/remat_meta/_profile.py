@@ -97,9 +97,6 @@ class _Runner:
     def backward(self):
         self._backward(self._result)
 
-    def before_dropped(self):
-        pass
-
     def drop(self):
         self._result = None
 
@@ -113,9 +110,8 @@ def profile(
 ) -> typing.Callable[_P, StepProfile]:
     """profile(fn)(*args) measures training steps of fn and returns a StepProfile.
 
-    fn returns its loss, or `backward` runs backward from its result. First one forward runs and is dropped, then steps + 1
-    steps, which keep little. Afterwards the memory that ops of fn wrote (running statistics), the default generators and the
-    .grad of leaves are restored; other side effects happen steps + 2 times.
+    fn returns its loss, or `backward` runs backward from its result. steps + 1 steps run, which keep little. Afterwards the
+    .grad of leaves is what it was; what else the steps change stays changed, such as running statistics and random numbers.
 
     Raises NotImplementedError for an op, region or node that no tape can replay or no plan supports, with its name;
     ValueError for an invalid step; RuntimeError if steps run different ops.

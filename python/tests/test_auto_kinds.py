@@ -244,4 +244,6 @@ def test_a_step_that_leaves_its_plan_takes_no_more_than_plain(kind, place):
             gradients.append([weight.grad for weight in weights])
         assert same(*gradients)
         if i > 3:
-            assert peaks[1] <= peaks[0] + 2 * x.nbytes  # a segment of the rest may make as much
+            # A segment of the rest may make two such tensors. The first step of a kind makes the large ones again, beside the
+            # tensors that cross its cuts.
+            assert peaks[1] <= peaks[0] + 3 * x.nbytes

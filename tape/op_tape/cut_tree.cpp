@@ -10,9 +10,12 @@
 namespace remat {
 
 CutTree::CutTree(const Cuts& cuts)
-    : first_group_(cuts.segment_count()), planned_(cuts.segment_count()) {
+    : first_group_(cuts.segment_count()),
+      planned_(cuts.segment_count()),
+      adds_to_(cuts.while_recorded ? first_group_ : kRoot) {
   for (const auto i : c10::irange(planned_)) spans_.push_back({i, i + 1});
   spans_.insert(spans_.end(), cuts.groups.begin(), cuts.groups.end());
+  if (cuts.while_recorded) spans_.push_back({0, planned_});
   // Inner ones first.
   std::sort(
       spans_.begin() + static_cast<std::ptrdiff_t>(planned_), spans_.end(),
@@ -67,6 +70,7 @@ std::vector<size_t> CutTree::inside(size_t unit) const {
     }
   }
   std::sort(all.begin(), all.end());
+  std::stable_partition(all.begin(), all.end(), [&](size_t other) { return !is_group(other); });
   return all;
 }
 
@@ -85,9 +89,13 @@ void CutTree::add_segment() {
   const size_t segment = segments();
   const size_t unit = units();
   spans_.push_back({segment, segment + 1});
-  parents_.push_back(kRoot);
+  parents_.push_back(adds_to_);
   beginning_.push_back({unit});
   ending_.push_back({unit});
+  if (adds_to_ == kRoot) return;
+  spans_[adds_to_].end = segments();
+  ending_[segment - 1].pop_back();
+  ending_[segment].push_back(adds_to_);
 }
 
 }  // namespace remat

@@ -48,7 +48,8 @@ class CutTree {
   /// Makes the segment the last one: the groups around it end with it. Call it before
   /// add_segment().
   void end_with(size_t segment);
-  /// Adds a segment directly inside the root.
+  /// Adds a segment directly inside the root, or for cuts that are made while the tape is recorded,
+  /// inside the group of all segments.
   void add_segment();
 
  private:
@@ -57,6 +58,7 @@ class CutTree {
 
   size_t first_group_;
   size_t planned_;                  // Number of segments, without added ones.
+  size_t adds_to_;                  // The unit that contains added segments.
   std::vector<Cuts::Group> spans_;  // By unit.
   size_t end_of_groups_;
   std::vector<size_t> parents_;

@@ -38,7 +38,7 @@ void CutUnits::open(size_t segment, size_t record, bool is_planned) {
 }
 
 void CutUnits::open_unit(size_t unit, size_t segment, bool is_planned) {
-  const bool is_group = tree_.is_group(unit);
+  const bool is_group = tape_.parts_[unit].is_group = tree_.is_group(unit);
   const std::string prefix = root_->name().empty() ? "" : root_->name() + ", ";
   const auto name =
       is_group ? c10::str(prefix, "segments ", tree_.begin(unit), " to ", tree_.end(unit) - 1)
@@ -77,11 +77,12 @@ void CutUnits::add_segment() {
 }
 
 // The tensor's version does not matter: the slot is recomputed, on memory of its own.
-void CutUnits::add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size_t group) {
+bool CutUnits::add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size_t group) {
   auto& slots = tape_.parts_[group].slots;
-  if (!group_slots_[group].try_emplace(ref.value, slots.size(), nullptr).second) return;
+  if (!group_slots_[group].try_emplace(ref.value, slots.size(), nullptr).second) return false;
   regions_[group]->add_slot(variable_data(tensor));
   slots.push_back({.ref = ref, .held = nullptr});
+  return true;
 }
 
 /// The value as `reader` gets it from around it; null if it must make it itself.

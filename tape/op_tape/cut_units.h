@@ -53,7 +53,8 @@ class CutUnits {
   void add_segment();
 
   /// Units of the group pass each other the value in `tensor`: it gets a slot of the group.
-  void add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size_t group);
+  /// False if it has one.
+  bool add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size_t group);
 
   /// The unit directly inside the root and the next one have ended: the units in it take hold of
   /// their inputs.

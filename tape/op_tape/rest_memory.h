@@ -7,6 +7,7 @@
 #include <c10/util/FunctionRef.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -26,9 +27,9 @@ namespace remat {
 class RestMemory {
  public:
   /// `segment_bytes`: new memory in a segment of the rest (Cuts::rest_bytes). `without_cpu`: CPU
-  /// memory does not count.
-  RestMemory(size_t segment_bytes, bool without_cpu)
-      : segment_bytes_(segment_bytes), without_cpu_(without_cpu) {}
+  /// memory does not count. `grows`: segments may be much larger, and are looked at less often.
+  RestMemory(size_t segment_bytes, bool without_cpu, bool grows)
+      : segment_bytes_(segment_bytes), without_cpu_(without_cpu), grows_(grows) {}
 
   /// An op has allocated `storage` for `value`.
   void allocated(uint32_t value, const c10::Storage& storage) {
@@ -67,7 +68,7 @@ class RestMemory {
   /// is_look_due() is false for a while.
   size_t bytes_to_cross(c10::function_ref<bool(uint32_t value)> is_held) {
     constexpr size_t kLooks = 8;  // While a segment grows by its usual size.
-    next_look_ = made_bytes_ + segment_bytes_ / kLooks;
+    next_look_ = made_bytes_ + std::max(segment_bytes_, grows_ ? made_bytes_ : 0) / kLooks;
     std::erase_if(made_,
                   [&](const Made& made) { return made.storage.expired() || is_held(made.value); });
     size_t bytes = 0;
@@ -87,6 +88,7 @@ class RestMemory {
 
   const size_t segment_bytes_;
   const bool without_cpu_;
+  const bool grows_;
   std::vector<Made> made_;  // May be dead or held.
   size_t made_bytes_ = 0;
   size_t next_look_ = 0;

@@ -19,7 +19,8 @@ TapeCutter::TapeCutter(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> roo
       units_(tape, cuts, std::move(root), std::move(whole), kept_),
       listed_(cuts.keep),
       positions_(cuts.positions),
-      rest_(cuts.rest_bytes, cuts.expected && cuts.expected->without_cpu) {
+      rest_(cuts.rest_bytes, cuts.expected && cuts.expected->without_cpu, cuts.while_recorded),
+      cuts_now_(cuts.while_recorded) {
   if (cuts.expected) comparison_.emplace(tape_, cuts.expected, cuts.differs);
   open_segment();
 }
@@ -111,14 +112,21 @@ void TapeCutter::compare_record() {
   next_cut_ = looks ? NextCut::kLook : NextCut::kPlanned;
 }
 
-/// See Note [Where the rest is cut].
+/// Counts a record of a tape that is cut while it is recorded.
+void TapeCutter::count_record() {
+  rest_.wrote(tape_, tape_.records().back());
+  next_cut_ = rest_.is_look_due() ? NextCut::kLook : NextCut::kPlanned;
+}
+
+/// See Note [Where the rest is cut] and Cuts::while_recorded.
 void TapeCutter::look_for_cut() {
   const std::unordered_map<uint32_t, size_t> saved = bytes_saved();
   size_t most = phase_ == Phase::kDiffers ? rest_.max_at_first_cut() : 0;
   for (const auto& [value, bytes] : saved) most += is_of_other_segment(value) ? 0 : bytes;
-  const size_t bytes = rest_.bytes_to_cross(
-      [&](uint32_t value) { return saved.count(value) != 0 || kept_.find(value); });
-  next_cut_ = bytes <= most ? NextCut::kHere : NextCut::kPlanned;
+  const size_t crossing = rest_.bytes_to_cross([&](uint32_t value) {
+    return cuts_now_ ? is_of_other_segment(value) : saved.count(value) != 0 || kept_.find(value);
+  });
+  next_cut_ = crossing + crossing_bytes_ <= most ? NextCut::kHere : NextCut::kPlanned;
 }
 
 /// Bytes that replays of the open segment recompute for autograd, by value.
@@ -215,7 +223,8 @@ void TapeCutter::cross(const TapeRef& ref, const at::Tensor& tensor, bool is_out
                        Policy policy) {
   const size_t unit = units_.tree().common(maker(ref.value), segment_);
   if (unit == CutTree::kRoot) return keep(ref.value, tensor, is_outside, policy);
-  units_.add_group_slot(ref, tensor, unit);
+  if (units_.add_group_slot(ref, tensor, unit) && cuts_now_)
+    crossing_bytes_ += tape_.layout(ref.layout).bytes_spanned();
 }
 
 void TapeCutter::keep(uint32_t value, const at::Tensor& tensor, bool is_outside, Policy policy) {

@@ -79,6 +79,7 @@ class TapeCutter {
   }
   void end_record() {
     if (comparison_) compare_record();
+    if (cuts_now_) count_record();
     if (listed_.has_made()) keep_listed();
   }
 
@@ -88,7 +89,7 @@ class TapeCutter {
   }
   /// An op has allocated `storage` for `value`.
   void allocated(uint32_t value, const c10::Storage& storage) {
-    if (comparison_) rest_.allocated(value, storage);
+    if (comparison_ || cuts_now_) rest_.allocated(value, storage);
   }
 
   /// Reports that slot `number` holds `ref`, undefined if the slot holds a tensor itself. False if
@@ -139,6 +140,7 @@ class TapeCutter {
 
   void keep_listed();
   void compare_record();
+  void count_record();
   void compare_end(size_t slots);
   void compare_dropped_slots();
   void look_for_cut();
@@ -162,6 +164,8 @@ class TapeCutter {
   std::vector<size_t> positions_;
   std::optional<TapeComparison> comparison_;
   RestMemory rest_;
+  const bool cuts_now_;        // Cuts::while_recorded
+  size_t crossing_bytes_ = 0;  // With cuts_now_: bytes of the group's slots.
   Phase phase_ = Phase::kPlan;
   NextCut next_cut_ = NextCut::kPlanned;
   size_t segment_ = 0;

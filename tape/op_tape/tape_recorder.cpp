@@ -249,7 +249,7 @@ void TapeRecorder::drop_record() {
 /// Makes `ref` memory of the open segment, if another one has made it.
 void TapeRecorder::make_memory_here(const at::Tensor& tensor, TapeRef& ref) {
   if (!cutter_ || !cutter_->is_of_other_segment(ref.value)) return;
-  const uint32_t value = values_.add_memory(tensor);
+  const uint32_t value = values_.add_memory(tensor, ref.value);
   cutter_->made_memory(value, ref.value);
   ref = values_.ref_of(tensor);
 }

@@ -170,8 +170,9 @@ at::Tensor TapeRun::fetch_product(const TapeValue& value) const {
 }
 
 at::Tensor TapeRun::make_memory(const TapeValue& value) const {
-  const auto& [size_bytes, device] = tape_.memory(value.number);
-  return lay_out(empty_storage(size_bytes, device), TensorLayout::flat(size_bytes, c10::kByte));
+  const TapeMemory& memory = tape_.memory(value.number);
+  return lay_out(empty_storage(memory.size_bytes, memory.device),
+                 TensorLayout::flat(memory.size_bytes, c10::kByte));
 }
 
 void TapeRun::run() {

@@ -212,8 +212,8 @@ void ValueRecorder::adopt_parts(const at::Tensor& wrapper) {
   for (const at::Tensor& part : inner_tensors(wrapper)) adopt(part);
 }
 
-uint32_t ValueRecorder::add_memory(const at::Tensor& tensor) {
-  tape_.memories_.push_back({tensor.storage().nbytes(), tensor.device()});
+uint32_t ValueRecorder::add_memory(const at::Tensor& tensor, uint32_t original) {
+  tape_.memories_.push_back({tensor.storage().nbytes(), tensor.device(), original});
   const uint32_t value = add_value(TapeValue::Source::kMemory, tape_.memories_.size() - 1);
   tape_.values_[value].is_uninitialised = true;
   enter(tensor, value);

@@ -68,7 +68,7 @@ class ValueRecorder {
   uint32_t add_made(const at::Tensor& tensor, bool is_uninitialised);
   uint32_t add_written(const at::Tensor& tensor, Origin origin);
   /// The tensor's memory is made for the open unit: see Tape::memory().
-  uint32_t add_memory(const at::Tensor& tensor);
+  uint32_t add_memory(const at::Tensor& tensor, uint32_t original = TapeValue::kNone);
 
   /// Unobserved code inside has made `tensor`: the tape holds it.
   void adopt(const at::Tensor& tensor);

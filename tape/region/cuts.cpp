@@ -115,6 +115,10 @@ void check_cuts(const Cuts& cuts, const std::string& where) {
                     " segments, got ", cuts.policies.size(),
                     ". Use null for segments without one.");
   check_groups(cuts, where);
+  TORCH_CHECK_VALUE(
+      !cuts.while_recorded || (cuts.positions.empty() && !cuts.keep && !cuts.expected), where,
+      "cuts.while_recorded: expected no positions, keep and expected beside it, ",
+      "got some. Leave them out.");
   if (cuts.keep) check_kept(*cuts.keep, where);
 }
 

@@ -371,8 +371,6 @@ class BudgetCheck {
       const MemoryPlanner planner(*profile, planning_for(store_));
       const int64_t budget = choose_budget(planner, choose_);
       if (budget < 0) return;
-      if (!task_.has(Op::kHookLater) && choose_.one_in(2))
-        return run_planned(measured, planner, planner.plan(budget));
       Training training(task_.program, task_.loss);
       run_planned(training, planner, planner.plan(budget));
     } catch (const std::exception& error) {

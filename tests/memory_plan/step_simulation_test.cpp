@@ -3,7 +3,6 @@
 // Peaks and reruns of steps that are small enough to count by hand.
 #include <stdexcept>
 
-#include <remat/memory_plan/estimated_backward.h>
 #include <remat/memory_plan/measuring_cuts.h>
 #include <remat/memory_plan/step_cuts.h>
 
@@ -300,52 +299,6 @@ TEST_CASE("A step whose values only pass on is cut for measuring where that take
   REQUIRE_FALSE(cuts.positions.empty());
   CHECK(remat::simulate_step(profile, cuts).peak_bytes <= 100);
   CHECK(remat::plain_peak_bytes(profile) >= 240);
-}
-
-TEST_CASE("A backward that is guessed has gradients of what records read and make",
-          "[memory_plan]") {
-  StepProfile profile = line_step(4);
-  profile.slots.push_back({1, 2, StepSlot::kDropped});
-  const StepProfile guess = remat::with_estimated_backward(profile, 5);
-  REQUIRE(guess.nodes.size() == 4);
-  const int64_t bytes = profile.values[1].bytes;
-  for (size_t i = 0; i < 4; ++i) {
-    const bool is_last = i == 3;
-    CHECK(guess.nodes[i].record == static_cast<int32_t>(3 - i));
-    CHECK(guess.nodes[i].before_bytes == 5 + bytes);
-    CHECK(guess.nodes[i].inside_bytes == 5 + (is_last ? 1 : 2) * bytes);
-    CHECK(guess.nodes[i].after_bytes == 5 + (is_last ? 0 : 1) * bytes);
-  }
-  for (const StepSlot& slot : guess.slots)
-    CHECK(slot.node == (slot.is_dropped() ? StepSlot::kDropped : 3 - slot.record));
-  CHECK(guess.plain_peak_bytes == remat::plain_peak_bytes(guess));
-  CHECK(remat::peak_of_cuts(guess, {}) <= guess.plain_peak_bytes + 2 * bytes);
-  CHECK(remat::peak_of_cuts(guess, {1, 2, 3}) == 5 + 5 * bytes);
-}
-
-TEST_CASE("A guessed backward copies gradients where the forward has copied what it reads",
-          "[memory_plan]") {
-  StepProfile profile = line_step(4);
-  profile.records[2].workspace_bytes = 7;
-  const StepProfile guess = remat::with_estimated_backward(profile, 0);
-  CHECK(guess.nodes[1].inside_bytes == 2 * 10 + 7 + 10);
-  CHECK(guess.nodes[2].inside_bytes == 2 * 10);
-}
-
-// The parts are views of one gradient, which is alive until the last part has been used.
-TEST_CASE("A guessed backward of parts that were concatenated holds the gradient of the whole",
-          "[memory_plan]") {
-  StepProfile profile = line_step(5);
-  profile.records[3].op = "aten::cat";
-  profile.records[3].reads = {1, 3};
-  profile.values[4].bytes = 20;
-  const StepProfile guess = remat::with_estimated_backward(profile, 0);
-  CHECK(guess.nodes[1].before_bytes == 20);
-  CHECK(guess.nodes[1].inside_bytes == 20);
-  CHECK(guess.nodes[2].inside_bytes == 20 + 10);
-  CHECK(guess.nodes[3].inside_bytes == 20 + 10);
-  CHECK(guess.nodes[3].after_bytes == 20);
-  CHECK(guess.nodes[4].after_bytes == 0);
 }
 
 TEST_CASE("Without remat a branch that dies with the function is held as long as its last value",

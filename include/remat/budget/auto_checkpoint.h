@@ -17,13 +17,14 @@
 #include <vector>
 
 #include <remat/backend/checkpoint.h>
-#include <remat/budget/step_runner.h>
 #include <remat/memory_plan/memory_plan.h>
 #include <remat/offload/offload_engine.h>
 #include <remat/tape/cuts.h>
 #include <remat/tape/export.h>
 
 namespace remat {
+
+class StepRecording;
 
 struct AutoCheckpointOptions {
   /// Name of the function in messages.
@@ -70,17 +71,17 @@ struct REMAT_API StepSignature {
   /// True if a plan for this signature serves `other`: equal in kind, and no size of `other` is
   /// larger.
   bool covers(const StepSignature& other) const;
-  bool operator==(const StepSignature&) const = default;
+  auto operator<=>(const StepSignature&) const = default;
 };
 
 /// The state behind auto_checkpoint(): measures real steps, plans, and runs later steps as planned.
 ///
-/// The first call runs the function once more to learn its ops, undoes its writes and drops the
-/// result. That step and the next ones run on a tape that is cut where little crosses, while ops,
-/// backward nodes and memory are logged; then a plan is made. Arguments of other sizes run with a
-/// plan for larger ones, or are measured. A step that meets an op its plan does not expect is cut
-/// every Cuts::rest_bytes bytes from there on, and the next such step is measured. At most
-/// kMostVariants plans are alive, and at most kMostMeasurements are begun.
+/// The function is called exactly once in each step. The first step runs on a tape that is cut
+/// while it is recorded (Cuts::while_recorded), the next ones on a tape that is cut where little
+/// crosses, while ops, backward nodes and memory are logged; then a plan is made. Arguments of
+/// other sizes run with a plan for larger ones, or are measured. A step that meets an op its plan
+/// does not expect is cut every Cuts::rest_bytes bytes from there on, and the next such step is
+/// measured. At most kMostVariants plans are alive, and at most kMostMeasurements are begun.
 ///
 /// Several threads may run steps at once; one step at a time is measured in the process.
 class REMAT_API AutoCheckpoint {
@@ -94,10 +95,15 @@ class REMAT_API AutoCheckpoint {
   AutoCheckpoint& operator=(const AutoCheckpoint&) = delete;
   ~AutoCheckpoint();
 
-  /// Runs the forward of a step; `step` then holds the function's result. Call it in grad mode;
-  /// inside other regions it is a plain call. Throws what the function throws; NotImplementedError,
-  /// naming the op, if no tape can replay it; ValueError if no plan is within the budget.
-  void run(StepForward& step, const StepSignature& signature);
+  /// Calls the function as a region that is replayed from a strict tape with these cuts; with empty
+  /// cuts, outside of regions. `recording` may be told where the function is; null if the call is
+  /// not measured.
+  using Forward = std::function<void(const Cuts& cuts, StepRecording* recording)>;
+
+  /// Runs the forward of a step. Call it in grad mode; inside other regions it is a plain call.
+  /// Throws what the function throws; NotImplementedError, naming the op, if no tape can replay it;
+  /// ValueError if no plan is within the budget.
+  void run(const Forward& forward, const StepSignature& signature);
 
   /// The plan that ran last, else the plan made last; nullopt while the first steps are measured.
   std::optional<MemoryPlan> plan() const;
@@ -115,36 +121,6 @@ class REMAT_API AutoCheckpoint {
   std::shared_ptr<State> state_;
 };
 
-namespace detail {
-
-/// One call of a C++ function as a step.
-template <class Result>
-class AutoCall final : public StepForward {
- public:
-  AutoCall(const AutoCheckpointOptions& options,
-           std::function<Result(const CheckpointOptions*)> call)
-      : options_(options), call_(std::move(call)) {}
-
-  void forward(const Cuts& cuts, StepRecording* /*recording*/) override {
-    if (cuts.empty()) {
-      result_.emplace(call_(nullptr));
-      return;
-    }
-    CheckpointOptions options{.name = options_.name, .replay = ReplayEngine::kTape, .cuts = cuts};
-    if (cuts.offload) options.offload_store = options_.offload;
-    result_.emplace(call_(&options));
-  }
-  void drop() noexcept override { result_.reset(); }
-  Result take() { return std::move(*result_); }
-
- private:
-  const AutoCheckpointOptions& options_;
-  std::function<Result(const CheckpointOptions*)> call_;
-  std::optional<Result> result_;
-};
-
-}  // namespace detail
-
 /// The function that auto_checkpoint(options)(fn) returns. Copies share measurements and plans.
 template <class F>
 class AutoCheckpointed {
@@ -159,11 +135,16 @@ class AutoCheckpointed {
     F fn = fn_;
     using Result = detail::CallResult<F, std::decay_t<Args>...>;
     if (!detail::records_regions()) return Result(detail::call(fn, kept));
-    detail::AutoCall<Result> call(planned_->options(), [&](const CheckpointOptions* options) {
-      if (!options) return Result(detail::call(fn, kept));
-      return Result(
-          std::apply([&](const auto&... arg) { return checkpoint(*options)(fn)(arg...); }, kept));
-    });
+    std::optional<Result> result;
+    const auto forward = [&](const Cuts& cuts, StepRecording* /*recording*/) {
+      const AutoCheckpointOptions& given = planned_->options();
+      const CheckpointOptions options{.name = given.name,
+                                      .replay = ReplayEngine::kTape,
+                                      .cuts = cuts,
+                                      .offload_store = cuts.offload ? given.offload : nullptr};
+      const auto run = [&](const auto&... arg) { return checkpoint(options)(fn)(arg...); };
+      result.emplace(cuts.empty() ? Result(detail::call(fn, kept)) : Result(std::apply(run, kept)));
+    };
     std::vector<at::Tensor> tensors;
     std::apply(
         [&](const auto&... arg) {
@@ -171,8 +152,8 @@ class AutoCheckpointed {
           (detail::visit_tensors(arg, add), ...);
         },
         kept);
-    planned_->run(call, StepSignature::of(tensors));
-    return call.take();
+    planned_->run(forward, StepSignature::of(tensors));
+    return Result(std::move(*result));
   }
 
   /// The current plan. Throws RuntimeError while the first steps are measured.
@@ -188,30 +169,19 @@ class AutoCheckpointed {
   F fn_;
 };
 
-/// The intermediate result of auto_checkpoint(options), which takes the function.
-class AutoCheckpointBuilder {
- public:
-  explicit AutoCheckpointBuilder(AutoCheckpointOptions options) : options_(std::move(options)) {}
-
-  /// Takes a function as CheckpointBuilder does.
-  template <class F>
-  auto operator()(F&& fn) const {
-    return AutoCheckpointed<std::decay_t<F>>(std::make_shared<AutoCheckpoint>(options_),
-                                             std::forward<F>(fn));
-  }
-
- private:
-  AutoCheckpointOptions options_;
-};
-
 /// Runs a function within a memory budget. Make the returned function once and call it each step:
 ///
 ///     auto step = remat::auto_checkpoint({.name = "model", .memory_budget = "8GB"})(model);
 ///
-/// Its steps use no more than the budget above what is alive when they begin; gradients are bitwise
-/// those without remat. Source: pytorch/pytorch#194696.
-inline AutoCheckpointBuilder auto_checkpoint(AutoCheckpointOptions options = {}) {
-  return AutoCheckpointBuilder(std::move(options));
+/// Its steps use no more than the budget above what is alive when they begin, except for the first
+/// of each kind, which is cut while it runs, whatever the budget. Gradients are bitwise
+/// those without remat. The function is one that checkpoint() takes. Source:
+/// pytorch/pytorch#194696.
+inline auto auto_checkpoint(AutoCheckpointOptions options = {}) {
+  return [options = std::move(options)](auto&& fn) {
+    return AutoCheckpointed<std::decay_t<decltype(fn)>>(std::make_shared<AutoCheckpoint>(options),
+                                                        std::forward<decltype(fn)>(fn));
+  };
 }
 
 }  // namespace remat

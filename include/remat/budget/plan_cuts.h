@@ -3,13 +3,10 @@
 // The cuts with which a region runs a plan.
 #pragma once
 
-#include <memory>
-
 #include <remat/memory_plan/memory_plan.h>
 #include <remat/memory_plan/step_cuts.h>
 #include <remat/memory_plan/step_profile.h>
 #include <remat/tape/cuts.h>
-#include <remat/tape/expected_tape.h>
 #include <remat/tape/export.h>
 
 namespace remat {
@@ -24,10 +21,8 @@ REMAT_API Cuts cuts_of(const MemoryPlan& plan);
 /// As above, without checking the ops: a step with other ops is refused when its function returns.
 REMAT_API Cuts cuts_of(const StepCuts& planned);
 
-/// The tape of the measured step.
-REMAT_API std::shared_ptr<const ExpectedTape> expected_tape(const StepProfile& profile);
-
-/// Cuts::rest_bytes for steps of this size.
-REMAT_API size_t rest_bytes(const StepProfile& profile);
+/// As above. A step with other ops than the measured one leaves these cuts where it differs, and is
+/// cut every Cuts::rest_bytes bytes from there on.
+REMAT_API Cuts cuts_of(const StepCuts& planned, const StepProfile& measured);
 
 }  // namespace remat

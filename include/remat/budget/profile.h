@@ -11,23 +11,40 @@
 #include <utility>
 
 #include <remat/backend/checkpoint.h>
-#include <remat/budget/step_runner.h>
 #include <remat/memory_plan/step_profile.h>
 #include <remat/tape/cuts.h>
 #include <remat/tape/export.h>
 
 namespace remat {
 
+class StepRecording;
+
+/// Runs the steps that are measured.
+class REMAT_API StepRunner {
+ public:
+  virtual ~StepRunner() = default;
+
+  /// Calls the function as a region that is replayed from a strict tape with these cuts, and holds
+  /// its result. `recording` may be told where the function is.
+  virtual void forward(const Cuts& cuts, StepRecording* recording) = 0;
+
+  /// Runs backward from the function's result.
+  virtual void backward() = 0;
+
+  /// Drops the function's result.
+  virtual void drop() noexcept = 0;
+};
+
 struct ProfileOptions {
   std::string name{};  ///< Name of the function in messages
   int steps = 4;       ///< Number of steps to measure, after a warm-up step
 };
 
-/// Measures steps: runs one forward that is dropped, then options.steps + 1 steps on a cut tape
-/// that keeps little. Afterwards restores memory that existed before and was written by ops, the
-/// default generators and the .grad of leaves; other side effects of the function stay. Runs on the
-/// calling thread, one measurement at a time in the process. Throws NotImplementedError, naming the
-/// op, if no tape can replay it; ValueError if steps < 1; RuntimeError if steps run different ops.
+/// Measures options.steps + 1 steps on tapes that keep little. The .grad of leaves is set aside
+/// meanwhile; what else the steps change stays changed, such as running statistics and random
+/// numbers. Runs on the calling thread, one measurement at a time in the process. Throws
+/// NotImplementedError, naming the op, if no tape can replay it; ValueError if steps < 1;
+/// RuntimeError if steps run different ops.
 REMAT_API StepProfile profile_steps(StepRunner& runner, const ProfileOptions& options);
 
 namespace detail {
@@ -48,32 +65,20 @@ class LossRunner final : public StepRunner {
 
 }  // namespace detail
 
-/// The intermediate result of profile(options), which takes the function.
-class ProfileBuilder {
- public:
-  explicit ProfileBuilder(ProfileOptions options) : options_(std::move(options)) {}
-
-  /// Takes a function as CheckpointBuilder does; it must return its loss, a tensor with one
-  /// element. The result takes the arguments and returns the StepProfile.
-  template <class F>
-  auto operator()(F&& fn) const {
-    return [options = options_, fn = std::decay_t<F>(std::forward<F>(fn))](auto&&... args) {
+/// Measures a function's steps: profile({.name = "step"})(step)(x, y) returns the StepProfile. The
+/// function is one that checkpoint() takes and returns its loss, a tensor with one element. Source:
+/// torch_remat has none; Rockmate's inspection.
+inline auto profile(ProfileOptions options = {}) {
+  return [options = std::move(options)](auto&& fn) {
+    using F = std::decay_t<decltype(fn)>;
+    return [options, fn = F(std::forward<decltype(fn)>(fn))](auto&&... args) {
       detail::LossRunner runner([&](const Cuts& cuts) -> at::Tensor {
         return checkpoint({.name = options.name, .replay = ReplayEngine::kTape, .cuts = cuts})(fn)(
             args...);
       });
       return profile_steps(runner, options);
     };
-  }
-
- private:
-  ProfileOptions options_;
-};
-
-/// Measures a function's steps: profile({.name = "step"})(step)(x, y). Source: torch_remat has
-/// none; Rockmate's inspection.
-inline ProfileBuilder profile(ProfileOptions options = {}) {
-  return ProfileBuilder(std::move(options));
+  };
 }
 
 }  // namespace remat

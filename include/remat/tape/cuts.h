@@ -85,7 +85,13 @@ struct Cuts {
   /// these cuts decide what is kept.
   bool plain_calls = false;
 
-  bool empty() const { return positions.empty() && !keep; }
+  /// Cuts the tape while it is recorded, for a function whose ops are unknown; positions, groups
+  /// and keep must be empty. One group contains all segments, so the forward keeps nothing. A
+  /// segment ends when it saves as many bytes as cross the cuts so far, so n bytes of saved
+  /// tensors, of which c bytes cross each cut, become about sqrt(2 * n / c) segments.
+  bool while_recorded = false;
+
+  bool empty() const { return positions.empty() && !keep && !while_recorded; }
   size_t segment_count() const { return positions.size() + 1; }
 };
 

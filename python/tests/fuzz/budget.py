@@ -215,7 +215,7 @@ class BudgetCheck:
         is_feasible = plan.feasible
         if not is_feasible:
             plan = planner.plan(least)
-        training = self.training() if self.plain_graphs or self.choose.randrange(2) else measured
+        training = self.training()
         # Cuts without a plan refuse other ops.
         by_plan = self.changes or self.choose.randrange(2)
         options = {"plan": plan} if by_plan else {"replay": "tape", "cuts": plan.cuts}

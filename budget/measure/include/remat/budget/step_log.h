@@ -5,7 +5,6 @@
 
 #include <c10/core/Device.h>
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -63,12 +62,8 @@ struct REMAT_API StepLog {
     uint32_t outer = kNone;     ///< The op whose handler runs it
   };
 
-  /// The slot that a tensor saved by autograd became, with the id of its region.
-  struct RegionSlot {
-    uint64_t region;
-    size_t slot;
-    auto operator<=>(const RegionSlot&) const = default;
-  };
+  /// The id of a region, and the number of its slot that a tensor saved by autograd became.
+  using RegionSlot = std::pair<uint64_t, size_t>;
 
   /// A tensor that autograd has saved. The node that loads it is the one that saved it. If none
   /// loads it, that is the newest node that backward runs with a sequence number from first_node to
@@ -92,14 +87,9 @@ struct REMAT_API StepLog {
     Moment end = kNever;
     int64_t begin_ns = 0;  ///< CPU time of that thread
     int64_t end_ns = 0;
+    std::vector<uint64_t> inner{};  ///< Sequence numbers of the nodes that ran inside it
   };
   static constexpr uint64_t kNoSequence = ~uint64_t{0};
-
-  /// A node that ran inside another node.
-  struct InnerNode {
-    uint64_t sequence;
-    uint32_t outer;  ///< Index into `nodes`
-  };
 
   /// A load of a saved tensor by a node, or by a group's replay that the node began.
   struct Load {
@@ -117,30 +107,29 @@ struct REMAT_API StepLog {
     int64_t end_ns = 0;
   };
 
-  /// A record that a replay has run.
-  struct Rerun {
-    uint32_t record;
-    int64_t ns;  ///< CPU time
+  struct Backward {
+    std::vector<Node> nodes{};
+    std::vector<Load> loads{};
+    /// Name of the first node that ran and that was made after backward began: backward has made it
+    /// (create_graph), or it belongs to a later step. No node after it is logged. Empty: none.
+    std::string later_node{};
+    bool goes_on = false;  ///< A node of this step came after it
+
+    /// Explains why the nodes cannot be profiled: one runs twice, or runs after nodes of a later
+    /// backward. "" if they can.
+    std::string fault() const;
   };
 
   /// Name of a region inside the outermost one; empty: none.
   std::string inner_region;
-  /// Sequence number from which on nodes of the forward's thread were made after backward began;
-  /// kNoSequence if unknown because backward began on another thread.
-  uint64_t backward_node = kNoSequence;
-  /// Name of the first such node that ran: backward has made it (create_graph), or it belongs to a
-  /// later step. No node after it is logged. Empty: none.
-  std::string later_node;
-  bool goes_on = false;  ///< A node of this step came after it
-  uint64_t region = 0;   ///< Id of the outermost region that ran; 0: none
+  uint64_t region = 0;  ///< Id of the outermost region that ran; 0: none
+  Backward backward;
   std::vector<Op> ops;
   std::vector<Result> results;
   std::vector<Save> saves;  ///< By slot of the region
-  std::vector<Node> nodes;
-  std::vector<InnerNode> inner_nodes;
-  std::vector<Load> loads;
   std::vector<Replay> replays;
-  std::vector<Rerun> reruns;
+  std::vector<std::pair<uint32_t, int64_t>>
+      reruns;                           ///< Records run by replays; their CPU time in ns
   std::vector<Block> blocks;            ///< By `born`
   std::vector<std::string> places{""};  ///< Modules and named calls
   Moment forward_end = kNever;

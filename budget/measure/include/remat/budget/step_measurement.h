@@ -1,61 +1,95 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Measurement of a StepProfile from a forward and a few steps.
+// Measurement of a StepProfile from a few steps.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
+#include <c10/util/ArrayRef.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <remat/budget/step_log.h>
+#include <remat/budget/step_structure.h>
 #include <remat/memory_plan/step_profile.h>
+#include <remat/tape/cuts.h>
 #include <remat/tape/export.h>
 
 namespace remat {
 
-/// Measures the steps of one function: first one forward on a tape with one segment that keeps
-/// nothing and whose result is dropped, then steps on a cut tape that keep little.
+/// Measures the steps of one function: the first with first_cuts(), the others on any tape.
 class REMAT_API StepMeasurement {
  public:
-  /// `forward` is the log of a region whose results are alive; `name` is the function's. Null if
-  /// autograd has saved nothing, so that there is nothing to plan. Throws NotImplementedError if
-  /// the region contains other regions.
+  /// Cuts for a step with unknown ops, whose forward keeps nothing.
+  static Cuts first_cuts();
+
+  /// `forward` is the log of the first step's forward, whose results are alive; `name` is the
+  /// function's. Null if autograd has saved nothing, so that there is nothing to plan. Throws
+  /// NotImplementedError if the region contains other regions.
   static std::unique_ptr<StepMeasurement> of(std::string name, StepLog forward);
 
   StepMeasurement(const StepMeasurement&) = delete;
   StepMeasurement& operator=(const StepMeasurement&) = delete;
-  ~StepMeasurement();
 
-  /// Adds a step with its backward, on any tape. Returns false, and ignores it, if it ran other ops
-  /// or saved other tensors, or if none of its nodes ran. Afterwards `step` counts only memory of
-  /// device().
+  /// Adds a step with its backward, such as the first one. Returns false, and ignores it, if it ran
+  /// other ops or saved other tensors, or if none of its nodes ran. Afterwards `step` counts only
+  /// memory of the device whose memory counts: the accelerator on which the forward has made most,
+  /// or else the CPU.
   bool add_step(StepLog& step);
 
-  /// The device whose memory counts: the accelerator on which the forward has made most, or else
-  /// the CPU.
-  c10::Device device() const;
-
   /// Bytes of outside memory that the function used: weights, buffers, arguments.
-  int64_t outside_bytes() const;
+  int64_t outside_bytes() const { return outside_bytes_; }
 
   /// True if the size of a value varied between steps; the profile then has the largest.
-  bool has_varying_sizes() const;
+  bool has_varying_sizes() const { return has_varying_sizes_; }
 
   /// The outside tensors that require grad and that `forward` used, with the graphs that made them.
   /// Moves them out, so only the first call returns them.
   std::vector<at::Tensor> take_leaves();
 
-  /// The profile so far. It has no times and nodes if no step has counted yet.
+  /// The profile so far, with the median times of all steps, equal records pooled, and the largest
+  /// byte counts. It has no times and nodes if no step has counted yet.
   StepProfile profile() const;
 
  private:
-  struct Parts;
-  explicit StepMeasurement(std::unique_ptr<Parts> parts);
+  /// The costs of one step.
+  struct Sample {
+    std::vector<double> forward_us;   // by record
+    std::vector<double> backward_us;  // by record
+    double other_us = 0;              // time of the forward between ops
+    std::vector<std::pair<uint32_t, int64_t>> reruns;
+    double tape_us = 0;  // time of replays besides their records, per record
+    std::vector<StepNode> nodes;
+    std::vector<int32_t> node_of_slot;
+    std::vector<int32_t> released;  // by the structure's results, as in StepValue
+    int64_t gap_bytes = 0;
+  };
 
-  std::unique_ptr<Parts> parts_;
+  StepMeasurement(std::string name, StepLog forward, const Region& region, const Tape& tape);
+  bool has_same_ops(const StepLog& step) const;
+  std::vector<int32_t> records_of_nodes(const StepLog& step) const;
+  void add_times(const StepLog& step, Sample& sample) const;
+  void add_sizes(const StepLog& step);
+  void fill_times(StepProfile& profile) const;
+  void fill_nodes(StepProfile& profile) const;
+  void fill_replay_times(StepProfile& profile) const;
+  c10::ArrayRef<Sample> timed() const;
+  void fill_values(StepProfile& profile) const;
+  int32_t latest_release(size_t result) const;
+
+  const c10::Device device_;
+  const StepLog forward_;
+  const StepStructure structure_;
+  std::vector<at::Tensor> leaves_;
+  int64_t outside_bytes_ = 0;
+  std::vector<int64_t> sizes_;  // by the structure's results, the largest seen
+  bool has_varying_sizes_ = false;
+  std::vector<Sample> samples_;
 };
 
 }  // namespace remat

@@ -12,20 +12,17 @@
 namespace remat {
 
 class StepListener;
-class StepUndo;
 
 /// While alive, logs what this thread and the backward passes that it begins do: ops of its
 /// regions, nodes, replays from tapes, and memory that is allocated and freed meanwhile. One at a
 /// time in the process. Make, use and destroy it on one thread.
 class REMAT_API StepRecording {
  public:
-  /// `undoes_writes`: the destructor restores tensors that are older than the recording and were
-  /// written by ops, and the default generators. The step's graph must be gone by then. Throws
-  /// RuntimeError if another recording is alive, or a torch profiler runs on this thread.
-  explicit StepRecording(bool undoes_writes = false);
+  /// Throws RuntimeError if another recording is alive, or a torch profiler runs on this thread.
+  StepRecording();
 
   /// As the constructor, but returns null where it throws.
-  static std::unique_ptr<StepRecording> try_make(bool undoes_writes = false);
+  static std::unique_ptr<StepRecording> try_make();
 
   StepRecording(const StepRecording&) = delete;
   StepRecording& operator=(const StepRecording&) = delete;
@@ -34,11 +31,11 @@ class REMAT_API StepRecording {
   /// Assigns ops from now on to this module or named call; "": none.
   void enter(const std::string& place);
 
-  /// Keeps the ops' writes, because the function has thrown and would have left them without remat.
-  void keep_writes();
-
   /// Ends the forward.
   void end_forward();
+
+  /// The log so far.
+  StepLog log() const;
 
   /// Ends the step and returns its log. Call it once.
   StepLog finish();
@@ -46,7 +43,6 @@ class REMAT_API StepRecording {
  private:
   class Ops;
   std::shared_ptr<StepListener> listener_;
-  std::unique_ptr<StepUndo> undo_;
   std::shared_ptr<Ops> ops_;
 };
 

@@ -65,6 +65,14 @@ struct TapeOutput {
   TapeRef ref;
 };
 
+/// Memory that a unit of a cut tape makes for itself: the empty() is in another unit, and memory
+/// that nobody has written is not kept.
+struct TapeMemory {
+  size_t size_bytes;
+  c10::Device device;
+  uint32_t original = TapeValue::kNone;  ///< The value in whose place it is; kNone: none.
+};
+
 /// A write by a record to a storage.
 struct TapeWrite {
   uint32_t before;  ///< The values before and after the write.
@@ -120,6 +128,7 @@ struct TapePart {
   std::vector<TapeSlot> slots{};  ///< By their numbers in the part's region.
   uint32_t begin = 0;             ///< Its records are [begin, end).
   uint32_t end = kOpen;
+  bool is_group = false;
 };
 
 /// Filled by a TapeRecorder in the forward, on its thread; read by any thread afterwards. A large
@@ -158,9 +167,7 @@ class REMAT_API Tape {
   /// The distinct generators that ops of the part drew from.
   std::vector<at::Generator> generators(size_t part) const;
   const at::Tensor& held(uint32_t number) const { return held_[number]; }
-  /// Size and device of memory that a unit of a cut tape makes for itself: the empty() is in
-  /// another unit, and memory that nobody has written is not kept.
-  const std::pair<size_t, c10::Device>& memory(uint32_t number) const { return memories_[number]; }
+  const TapeMemory& memory(uint32_t number) const { return memories_[number]; }
 
   /// Returns the tape's copy of an outside storage; undefined if there is none. May replay outer
   /// regions.
@@ -247,7 +254,7 @@ class REMAT_API Tape {
     HeldStorage storage;
   };
   std::vector<HeldSlot> held_slots_;
-  std::vector<std::pair<size_t, c10::Device>> memories_;
+  std::vector<TapeMemory> memories_;
   std::vector<Outside> outside_;  // By the number of the OutsideStorage.
   std::string failure_;
   bool has_hashes_ = false;

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The structure of a step as numbers, from a forward's log and tape.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <remat/budget/step_log.h>
+#include <remat/memory_plan/step_profile.h>
+#include <remat/tape/region.h>
+#include <remat/tape/tape.h>
+
+namespace remat {
+
+/// A step without times and nodes, and which op of its log made what. Equal for all steps with the
+/// same ops.
+struct StepStructure {
+  /// Where a value's memory is in the log of a step.
+  struct Result {
+    uint32_t value;  ///< As numbered in the profile
+    uint32_t op;
+    uint32_t result;  ///< Relative to the op's first in StepLog::results
+  };
+
+  /// `tape` is the tape of `region`, of which the forward has kept nothing; `log` is the log of
+  /// that forward, which counts only memory of `device`.
+  static StepStructure of(const StepLog& log, const Region& region, const Tape& tape,
+                          std::string name, c10::Device device);
+
+  StepProfile profile{};          ///< Records, values, slots, bytes and lifetimes
+  std::vector<uint32_t> op_of{};  ///< For each record: the op that made it
+  /// For each op: the record it made, or else the last one before.
+  std::vector<uint32_t> record_of{};
+  std::vector<Result> results{};  ///< The results of all values that records make
+};
+
+}  // namespace remat
