@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include <remat/engine/trace_sink.h>
 #include <remat/remat.h>
-#include <remat/tape/trace_sink.h>
 
 namespace {
 

@@ -14,6 +14,6 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/RematConfig.cmake" "${CMAKE_CURRENT_B
   cmake/FindLibTorch.cmake DESTINATION ${config_dir})
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/RematCompiledFor.cmake" DESTINATION ${compiled_dir})
 install(EXPORT RematTargets NAMESPACE remat:: DESTINATION ${compiled_dir})
-install(FILES policy/planner/schema/plan.schema.json policy/planner/schema/profile.schema.json
+install(FILES planner/chain/schema/plan.schema.json planner/chain/schema/profile.schema.json
   DESTINATION ${CMAKE_INSTALL_DATADIR}/remat/schema)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -6,7 +6,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/util/Exception.h>
 
-#include <remat/tape/torch_compat.h>
+#include <remat/engine/torch_compat.h>
 
 namespace remat {
 namespace {

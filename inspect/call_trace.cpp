@@ -10,9 +10,9 @@
 #include <thread>
 #include <utility>
 
+#include <remat/engine/named_call.h>
+#include <remat/engine/scope.h>
 #include <remat/inspect/trace_sinks.h>
-#include <remat/tape/named_call.h>
-#include <remat/tape/scope.h>
 
 namespace remat {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <c10/util/irange.h>
 
-#include <remat/tape/outside_log.h>
-#include <remat/tape/region_input.h>
+#include <remat/engine/outside_log.h>
+#include <remat/engine/region_input.h>
 #include <remat/tape/tape.h>
 
 namespace remat {

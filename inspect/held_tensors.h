@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include <remat/tape/call_log.h>
-#include <remat/tape/held_storage.h>
-#include <remat/tape/region.h>
-#include <remat/tape/replayer.h>
-#include <remat/tape/tensor_layout.h>
-#include <remat/tape/tensor_meta.h>
+#include <remat/engine/call_log.h>
+#include <remat/engine/held_storage.h>
+#include <remat/engine/region.h>
+#include <remat/engine/replayer.h>
+#include <remat/engine/tensor_layout.h>
+#include <remat/engine/tensor_meta.h>
 
 namespace remat {
 

@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <remat/engine/region_policy.h>
 #include <remat/recording/folded_label.h>
-#include <remat/tape/region_policy.h>
 
 #include "report_text.h"
 

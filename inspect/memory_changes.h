@@ -13,8 +13,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include <remat/engine/region.h>
 #include <remat/inspect/memory_report.h>
-#include <remat/tape/region.h>
 
 #include "held_tensors.h"
 

@@ -10,9 +10,9 @@
 #include <unordered_set>
 #include <utility>
 
-#include <remat/tape/held_storage.h>
-#include <remat/tape/region.h>
-#include <remat/tape/replayer.h>
+#include <remat/engine/held_storage.h>
+#include <remat/engine/region.h>
+#include <remat/engine/replayer.h>
 #include <remat/tape/tape.h>
 
 #include "held_tensors.h"

@@ -7,7 +7,7 @@
 #include <bit>
 #include <string_view>
 
-#include <remat/tape/tensor_meta.h>
+#include <remat/engine/tensor_meta.h>
 
 namespace remat {
 namespace {

@@ -22,13 +22,13 @@
 #include <utility>
 #include <vector>
 
+#include <remat/engine/region.h>
 #include <remat/inspect/allocation_listener.h>
 #include <remat/inspect/trace_sinks.h>
 #include <remat/recording/difference_text.h>
 #include <remat/recording/html_report.h>
 #include <remat/recording/recording.h>
 #include <remat/recording/recording_writer.h>
-#include <remat/tape/region.h>
 
 #include "thread_recorder.h"
 

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include <remat/tape/scope.h>
+#include <remat/engine/scope.h>
 
 #include "held_tensors.h"
 #include "region_saves_of.h"

@@ -5,8 +5,8 @@
 
 #include <unordered_set>
 
+#include <remat/engine/region.h>
 #include <remat/inspect/region_saves.h>
-#include <remat/tape/region.h>
 
 namespace remat {
 

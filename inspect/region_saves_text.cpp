@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <utility>
 
+#include <remat/engine/hidden_scopes.h>
+#include <remat/engine/scope.h>
+#include <remat/engine/tensor_meta.h>
 #include <remat/inspect/region_saves.h>
-#include <remat/tape/hidden_scopes.h>
-#include <remat/tape/scope.h>
-#include <remat/tape/tensor_meta.h>
 
 #include "report_text.h"
 

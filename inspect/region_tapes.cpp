@@ -3,8 +3,8 @@
 // Finds the live regions that have tapes.
 #include <remat/inspect/region_tapes.h>
 
-#include <remat/tape/region.h>
-#include <remat/tape/replayer.h>
+#include <remat/engine/region.h>
+#include <remat/engine/replayer.h>
 #include <remat/tape/tape.h>
 
 namespace remat {

@@ -9,9 +9,9 @@
 #include <unordered_map>
 #include <utility>
 
+#include <remat/engine/trace_sink.h>
 #include <remat/inspect/thread_clock.h>
 #include <remat/inspect/trace_sinks.h>
-#include <remat/tape/trace_sink.h>
 
 namespace remat {
 

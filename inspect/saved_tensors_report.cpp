@@ -14,9 +14,9 @@
 #include <unordered_set>
 #include <utility>
 
-#include <remat/tape/held_storage.h>
-#include <remat/tape/region.h>
-#include <remat/tape/tensor_meta.h>
+#include <remat/engine/held_storage.h>
+#include <remat/engine/region.h>
+#include <remat/engine/tensor_meta.h>
 
 #include "region_saves_of.h"
 #include "report_text.h"

@@ -10,11 +10,11 @@
 #include <string>
 #include <utility>
 
+#include <remat/engine/region.h>
+#include <remat/engine/region_run.h>
+#include <remat/engine/replayer.h>
+#include <remat/engine/scope.h>
 #include <remat/policy/policy.h>
-#include <remat/tape/region.h>
-#include <remat/tape/region_run.h>
-#include <remat/tape/replayer.h>
-#include <remat/tape/scope.h>
 #include <remat/tape/tape.h>
 
 namespace remat {

@@ -18,11 +18,11 @@
 #include <utility>
 #include <vector>
 
+#include <remat/engine/named_call.h>
+#include <remat/engine/trace_sink.h>
 #include <remat/inspect/recorder.h>
 #include <remat/recording/events.h>
 #include <remat/recording/recording_writer.h>
-#include <remat/tape/named_call.h>
-#include <remat/tape/trace_sink.h>
 
 #include "recorded_ids.h"
 #include "recorded_lines.h"

@@ -15,14 +15,14 @@
 #include <utility>
 #include <vector>
 
+#include <remat/engine/named_call.h>
+#include <remat/engine/op_call.h>
+#include <remat/engine/op_log.h>
+#include <remat/engine/region.h>
+#include <remat/engine/tensor_meta.h>
+#include <remat/engine/trace_sink.h>
 #include <remat/inspect/trace_sinks.h>
 #include <remat/recording/printable.h>
-#include <remat/tape/named_call.h>
-#include <remat/tape/op_call.h>
-#include <remat/tape/op_log.h>
-#include <remat/tape/region.h>
-#include <remat/tape/tensor_meta.h>
-#include <remat/tape/trace_sink.h>
 
 namespace remat {
 namespace {

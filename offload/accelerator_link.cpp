@@ -13,7 +13,7 @@
 
 #include "storage_memory.h"
 
-#include <remat/tape/blocking_wait.h>
+#include <remat/engine/blocking_wait.h>
 
 namespace remat::detail {
 namespace {

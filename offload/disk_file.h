@@ -15,9 +15,9 @@
 
 #include "made_in_process.h"
 
+#include <remat/engine/export.h>
 #include <remat/offload/disk_memory.h>
 #include <remat/offload/offload_memory.h>
-#include <remat/tape/export.h>
 
 namespace remat::detail {
 

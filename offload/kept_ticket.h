@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <utility>
 
-#include <remat/tape/offload_store.h>
-#include <remat/tape/torch_compat.h>
+#include <remat/engine/offload_store.h>
+#include <remat/engine/torch_compat.h>
 
 namespace remat::detail {
 

@@ -11,7 +11,7 @@
 #include "kept_ticket.h"
 #include "mover.h"
 
-#include <remat/tape/saved_tensors_hooks.h>
+#include <remat/engine/saved_tensors_hooks.h>
 
 namespace remat::detail {
 namespace {

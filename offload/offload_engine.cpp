@@ -17,8 +17,8 @@
 #include "mover.h"
 #include "place_rates.h"
 
-#include <remat/tape/tensor_layout.h>
-#include <remat/tape/torch_compat.h>
+#include <remat/engine/tensor_layout.h>
+#include <remat/engine/torch_compat.h>
 
 namespace remat {
 namespace {

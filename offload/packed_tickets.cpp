@@ -10,7 +10,7 @@
 
 #include "kept_ticket.h"
 
-#include <remat/tape/held_storage.h>
+#include <remat/engine/held_storage.h>
 
 namespace remat::detail {
 namespace {

@@ -12,8 +12,8 @@
 #include <optional>
 #include <unordered_map>
 
+#include <remat/engine/offload_store.h>
 #include <remat/policy/offload_terms.h>
-#include <remat/tape/offload_store.h>
 
 namespace remat::detail {
 

@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <new>
 
-#include <remat/tape/tensor_layout.h>
+#include <remat/engine/tensor_layout.h>
 
 namespace remat::detail {
 

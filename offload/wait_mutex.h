@@ -7,7 +7,7 @@
 #include <condition_variable>
 #include <mutex>
 
-#include <remat/tape/blocking_wait.h>
+#include <remat/engine/blocking_wait.h>
 
 namespace remat::detail {
 

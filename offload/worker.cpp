@@ -7,7 +7,7 @@
 
 #include <utility>
 
-#include <remat/tape/blocking_wait.h>
+#include <remat/engine/blocking_wait.h>
 
 namespace remat::detail {
 

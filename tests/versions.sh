@@ -17,7 +17,7 @@ die() {
 
 [[ ${1:-} =~ ^2\.[0-9]+$ ]] || die "expected a minor version of torch, 2.10 to 2.15, got ${1:-nothing}. Example: tests/versions.sh 2.15"
 readonly minor=$1
-readonly long='^(backend|budget|planner|memory_plan|recording|policy)\.fuzz|^python\.(fuzz|opinfo)|^consumer\.|^mutants\.'
+readonly long='^(backend|budget|planner|recording|policy)\.fuzz|^python\.(fuzz|opinfo)|^consumer\.|^mutants\.'
 left_out=(-E "$long")
 [ "${2:-}" != all ] || left_out=()
 export REMAT_TORCH_VERSION=$minor REMAT_BUILD_IN="versions/$minor/"

@@ -5,7 +5,7 @@
 
 #include <c10/util/Exception.h>
 
-#include <remat/tape/tensor_meta.h>
+#include <remat/engine/tensor_meta.h>
 
 namespace remat::detail {
 

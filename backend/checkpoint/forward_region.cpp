@@ -2,7 +2,7 @@
 
 // Opening and closing a region on this thread.
 #include <remat/backend/forward_region.h>
-#include <remat/tape/op_observer.h>
+#include <remat/engine/op_observer.h>
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
@@ -23,19 +23,19 @@
 
 #include <remat/backend/checkpoint_options.h>
 #include <remat/backend/environment_policy.h>
-#include <remat/tape/collective_work.h>
-#include <remat/tape/current_node.h>
-#include <remat/tape/expected_tape.h>
-#include <remat/tape/first_position.h>
-#include <remat/tape/forward_scope.h>
-#include <remat/tape/function_replayer.h>
-#include <remat/tape/offload_hooks.h>
-#include <remat/tape/region_entry.h>
-#include <remat/tape/region_label.h>
-#include <remat/tape/region_run.h>
-#include <remat/tape/result_aliases.h>
-#include <remat/tape/saved_tensors_hooks.h>
-#include <remat/tape/scope.h>
+#include <remat/engine/collective_work.h>
+#include <remat/engine/current_node.h>
+#include <remat/engine/expected_tape.h>
+#include <remat/engine/first_position.h>
+#include <remat/engine/function_replayer.h>
+#include <remat/engine/offload_hooks.h>
+#include <remat/engine/region_entry.h>
+#include <remat/engine/region_label.h>
+#include <remat/engine/region_run.h>
+#include <remat/engine/result_aliases.h>
+#include <remat/engine/saved_tensors_hooks.h>
+#include <remat/engine/scope.h>
+#include <remat/forward/forward_scope.h>
 #include <remat/tape/tape_replayer.h>
 
 #include "interception.h"

@@ -17,13 +17,13 @@
 
 #include <remat/backend/first_use.h>
 #include <remat/backend/inner_backward.h>
-#include <remat/tape/backward_observer.h>
-#include <remat/tape/data_hooks.h>
-#include <remat/tape/hook_count.h>
-#include <remat/tape/op_observer.h>
-#include <remat/tape/replayed_nodes.h>
-#include <remat/tape/saved_tensors_hooks.h>
-#include <remat/tape/scope.h>
+#include <remat/engine/backward_observer.h>
+#include <remat/engine/data_hooks.h>
+#include <remat/engine/hook_count.h>
+#include <remat/engine/op_observer.h>
+#include <remat/engine/replayed_nodes.h>
+#include <remat/engine/saved_tensors_hooks.h>
+#include <remat/engine/scope.h>
 
 namespace remat {
 namespace {

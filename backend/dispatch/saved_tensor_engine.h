@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include <remat/tape/torch_compat.h>
+#include <remat/engine/torch_compat.h>
 
 namespace remat {
 

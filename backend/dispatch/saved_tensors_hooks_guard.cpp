@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include <remat/tape/saved_tensors_hooks.h>
+#include <remat/engine/saved_tensors_hooks.h>
 
 #include "saved_tensor_engine.h"
 

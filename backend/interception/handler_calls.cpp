@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <utility>
 
-#include <remat/tape/held_storage.h>
-#include <remat/tape/op_observer.h>
-#include <remat/tape/scope.h>
+#include <remat/engine/held_storage.h>
+#include <remat/engine/op_observer.h>
+#include <remat/engine/scope.h>
 
 namespace remat {
 namespace {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include <remat/tape/op_call.h>
+#include <remat/engine/op_call.h>
 
 namespace remat {
 

@@ -15,16 +15,15 @@
 #include <unordered_map>
 #include <utility>
 
-#include <remat/tape/collective_work.h>
-#include <remat/tape/data_hooks.h>
-#include <remat/tape/host_copies.h>
-#include <remat/tape/interception_bits.h>
-#include <remat/tape/op_observer.h>
-#include <remat/tape/outside_log.h>
-#include <remat/tape/data_hooks.h>
-#include <remat/tape/region.h>
-#include <remat/tape/scope.h>
-#include <remat/tape/unversioned_writes.h>
+#include <remat/engine/collective_work.h>
+#include <remat/engine/data_hooks.h>
+#include <remat/engine/host_copies.h>
+#include <remat/engine/interception_bits.h>
+#include <remat/engine/op_observer.h>
+#include <remat/engine/outside_log.h>
+#include <remat/engine/region.h>
+#include <remat/engine/scope.h>
+#include <remat/engine/unversioned_writes.h>
 
 #include "handler_calls.h"
 #include "unmarked_write_check.h"

@@ -12,7 +12,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include <remat/tape/op_call.h>
+#include <remat/engine/op_call.h>
 
 #include "op_policy.h"
 

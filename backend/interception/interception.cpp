@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include <remat/engine/interception_bits.h>
 #include <remat/placeholder/op_facts.h>
-#include <remat/tape/interception_bits.h>
 
 #include "intercept_kernel.h"
 

@@ -10,14 +10,14 @@
 
 #include <remat/backend/name_scope.h>
 #include <remat/backend/named_call_scope.h>
-#include <remat/tape/autocast_cache.h>
-#include <remat/tape/collective_work.h>
-#include <remat/tape/hidden_scopes.h>
-#include <remat/tape/named_call.h>
-#include <remat/tape/named_calls.h>
-#include <remat/tape/region.h>
-#include <remat/tape/region_run.h>
-#include <remat/tape/scope.h>
+#include <remat/engine/autocast_cache.h>
+#include <remat/engine/collective_work.h>
+#include <remat/engine/hidden_scopes.h>
+#include <remat/engine/named_call.h>
+#include <remat/engine/named_calls.h>
+#include <remat/engine/region.h>
+#include <remat/engine/region_run.h>
+#include <remat/engine/scope.h>
 
 namespace remat {
 namespace {

@@ -10,9 +10,9 @@
 #include <cstdint>
 #include <optional>
 
+#include <remat/engine/op_call.h>
+#include <remat/engine/region_policy.h>
 #include <remat/policy/policy.h>
-#include <remat/tape/op_call.h>
-#include <remat/tape/region_policy.h>
 
 namespace remat {
 

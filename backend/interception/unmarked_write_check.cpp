@@ -10,10 +10,10 @@
 #include <cstring>
 #include <string>
 
+#include <remat/engine/region.h>
+#include <remat/engine/scope.h>
+#include <remat/engine/tensor_meta.h>
 #include <remat/placeholder/placeholder_impl.h>
-#include <remat/tape/region.h>
-#include <remat/tape/scope.h>
-#include <remat/tape/tensor_meta.h>
 
 namespace remat {
 namespace {

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <optional>
 
-#include <remat/tape/op_call.h>
+#include <remat/engine/op_call.h>
 
 namespace remat {
 

@@ -7,7 +7,7 @@
 
 #include <utility>
 
-#include <remat/tape/scope.h>
+#include <remat/engine/scope.h>
 
 namespace remat {
 namespace {

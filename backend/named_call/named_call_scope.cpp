@@ -12,10 +12,10 @@
 
 #include <remat/backend/name_scope.h>
 #include <remat/backend/native_op.h>
-#include <remat/tape/named_calls.h>
-#include <remat/tape/region.h>
-#include <remat/tape/region_policy.h>
-#include <remat/tape/scope.h>
+#include <remat/engine/named_calls.h>
+#include <remat/engine/region.h>
+#include <remat/engine/region_policy.h>
+#include <remat/engine/scope.h>
 
 #include "private_use_fallback.h"
 

@@ -17,9 +17,9 @@
 #include <remat/budget/memory_budget.h>
 #include <remat/budget/pending_step.h>
 #include <remat/budget/plan_cuts.h>
+#include <remat/engine/expected_tape.h>
+#include <remat/engine/scope.h>
 #include <remat/inspect/allocation_listener.h>
-#include <remat/tape/expected_tape.h>
-#include <remat/tape/scope.h>
 
 #include "messages.h"
 #include "plan_file.h"

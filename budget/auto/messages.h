@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <remat/budget/auto_checkpoint.h>
-#include <remat/memory_plan/memory_plan.h>
-#include <remat/tape/cuts.h>
+#include <remat/engine/cuts.h>
+#include <remat/planner/memory_plan.h>
 
 namespace remat {
 

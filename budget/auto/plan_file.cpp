@@ -14,9 +14,9 @@
 #include <sstream>
 #include <utility>
 
-#include <remat/memory_plan/memory_plan_file.h>
-#include <remat/memory_plan/memory_planner.h>
 #include <remat/planner/digest.h>
+#include <remat/planner/memory_plan_file.h>
+#include <remat/planner/memory_planner.h>
 
 #include "messages.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include <remat/budget/memory_budget.h>
-#include <remat/tape/expected_tape.h>
+#include <remat/engine/expected_tape.h>
 
 #include "step_variant.h"
 

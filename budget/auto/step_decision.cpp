@@ -7,8 +7,8 @@
 #include <sstream>
 #include <stdexcept>
 
-#include <remat/memory_plan/memory_planner.h>
-#include <remat/memory_plan/step_cuts.h>
+#include <remat/planner/memory_planner.h>
+#include <remat/planner/step_cuts.h>
 
 namespace remat {
 namespace {

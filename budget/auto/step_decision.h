@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include <remat/memory_plan/memory_plan.h>
-#include <remat/memory_plan/step_profile.h>
+#include <remat/planner/memory_plan.h>
+#include <remat/planner/step_profile.h>
 
 namespace remat {
 

@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <functional>
 
+#include <remat/engine/held_storage.h>
+#include <remat/engine/op_call.h>
 #include <remat/planner/digest.h>
-#include <remat/tape/held_storage.h>
-#include <remat/tape/op_call.h>
 
 namespace remat {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include <remat/budget/plan_cuts.h>
-#include <remat/memory_plan/measuring_cuts.h>
-#include <remat/memory_plan/step_cuts.h>
+#include <remat/planner/measuring_cuts.h>
+#include <remat/planner/step_cuts.h>
 
 #include "messages.h"
 

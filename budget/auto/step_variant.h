@@ -14,9 +14,9 @@
 #include <remat/budget/memory_budget.h>
 #include <remat/budget/step_log.h>
 #include <remat/budget/step_measurement.h>
-#include <remat/memory_plan/memory_plan.h>
-#include <remat/memory_plan/memory_planner.h>
-#include <remat/tape/cuts.h>
+#include <remat/engine/cuts.h>
+#include <remat/planner/memory_plan.h>
+#include <remat/planner/memory_planner.h>
 
 #include "step_decision.h"
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <remat/budget/auto_checkpoint.h>
-#include <remat/tape/expected_tape.h>
+#include <remat/engine/expected_tape.h>
 
 #include "step_variant.h"
 

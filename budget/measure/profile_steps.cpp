@@ -24,9 +24,9 @@
 #include <remat/budget/pending_step.h>
 #include <remat/budget/step_measurement.h>
 #include <remat/budget/step_recording.h>
-#include <remat/memory_plan/measuring_cuts.h>
-#include <remat/tape/region.h>
-#include <remat/tape/scope.h>
+#include <remat/engine/region.h>
+#include <remat/engine/scope.h>
+#include <remat/planner/measuring_cuts.h>
 
 namespace remat {
 namespace {

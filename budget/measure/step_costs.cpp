@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include <remat/memory_plan/step_cuts.h>
+#include <remat/planner/step_cuts.h>
 
 namespace remat {
 namespace {

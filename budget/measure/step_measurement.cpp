@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include <remat/tape/region.h>
+#include <remat/engine/region.h>
 #include <remat/tape/tape.h>
 
 namespace remat {

@@ -13,12 +13,12 @@
 #include <thread>
 #include <utility>
 
+#include <remat/engine/op_call.h>
+#include <remat/engine/region.h>
+#include <remat/engine/trace_sink.h>
 #include <remat/inspect/thread_clock.h>
 #include <remat/inspect/trace_sinks.h>
-#include <remat/tape/op_call.h>
-#include <remat/tape/region.h>
 #include <remat/tape/tape.h>
-#include <remat/tape/trace_sink.h>
 
 #include "step_listener.h"
 #include "step_nodes.h"

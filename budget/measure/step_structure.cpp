@@ -11,7 +11,7 @@
 #include <sstream>
 #include <utility>
 
-#include <remat/tape/tensor_layout.h>
+#include <remat/engine/tensor_layout.h>
 
 namespace remat {
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <utility>
 
-#include <remat/tape/region_label.h>
+#include <remat/engine/region_label.h>
 
 #include "errors.h"
 #include "owned_object.h"

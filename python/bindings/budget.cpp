@@ -24,11 +24,11 @@
 #include <remat/budget/profile.h>
 #include <remat/budget/step_recording.h>
 #include <remat/inspect/allocation_listener.h>
-#include <remat/memory_plan/memory_plan.h>
-#include <remat/memory_plan/memory_plan_file.h>
-#include <remat/memory_plan/memory_planner.h>
-#include <remat/memory_plan/step_profile.h>
 #include <remat/offload/offload_engine.h>
+#include <remat/planner/memory_plan.h>
+#include <remat/planner/memory_plan_file.h>
+#include <remat/planner/memory_planner.h>
+#include <remat/planner/step_profile.h>
 
 #include "argument_tree.h"
 #include "docstrings.h"

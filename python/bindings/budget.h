@@ -5,7 +5,7 @@
 
 #include <torch/csrc/python_headers.h>
 
-#include <remat/tape/cuts.h>
+#include <remat/engine/cuts.h>
 
 namespace remat::python {
 

@@ -5,9 +5,9 @@
 
 #include <memory>
 
-#include <remat/tape/offload_store.h>
-#include <remat/tape/saved_tensors_pair.h>
-#include <remat/tape/state_hook.h>
+#include <remat/engine/offload_store.h>
+#include <remat/engine/saved_tensors_pair.h>
+#include <remat/engine/state_hook.h>
 
 #include "owned_object.h"
 

@@ -31,8 +31,8 @@
 #include <variant>
 #include <vector>
 
-#include <remat/tape/interception_bits.h>
-#include <remat/tape/scope.h>
+#include <remat/engine/interception_bits.h>
+#include <remat/engine/scope.h>
 
 #include "errors.h"
 #include "owned_object.h"

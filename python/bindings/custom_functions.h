@@ -5,7 +5,7 @@
 
 #include <torch/csrc/python_headers.h>
 
-#include <remat/tape/named_call.h>
+#include <remat/engine/named_call.h>
 
 #include "argument_tree.h"
 

@@ -5,7 +5,7 @@
 
 #include <torch/csrc/utils/pythoncapi_compat.h>
 
-#include <remat/tape/replay_mismatch.h>
+#include <remat/engine/replay_mismatch.h>
 
 #include "owned_object.h"
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include <remat/backend/named_call_scope.h>
-#include <remat/tape/named_call.h>
-#include <remat/tape/torch_compat.h>
+#include <remat/engine/named_call.h>
+#include <remat/engine/torch_compat.h>
 
 namespace remat::python {
 

@@ -27,10 +27,10 @@
 
 #include <remat/backend/environment_policy.h>
 #include <remat/backend/named_call_scope.h>
-#include <remat/tape/hidden_scopes.h>
-#include <remat/tape/interception_bits.h>
-#include <remat/tape/op_call.h>
-#include <remat/tape/region_policy.h>
+#include <remat/engine/hidden_scopes.h>
+#include <remat/engine/interception_bits.h>
+#include <remat/engine/op_call.h>
+#include <remat/engine/region_policy.h>
 
 #include "function_wrapper.h"
 #include "policy_table.h"

@@ -9,10 +9,10 @@
 #include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include <remat/tape/flattened_tensor.h>
-#include <remat/tape/held_storage.h>
-#include <remat/tape/hidden_scopes.h>
-#include <remat/tape/scope.h>
+#include <remat/engine/flattened_tensor.h>
+#include <remat/engine/held_storage.h>
+#include <remat/engine/hidden_scopes.h>
+#include <remat/engine/scope.h>
 
 #include "owned_object.h"
 

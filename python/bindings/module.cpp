@@ -12,13 +12,13 @@
 
 #include <remat/backend/inner_backward.h>
 #include <remat/backend/register_device.h>
+#include <remat/engine/backward_observer.h>
+#include <remat/engine/blocking_wait.h>
+#include <remat/engine/op_observer.h>
+#include <remat/engine/region.h>
+#include <remat/engine/replayed_nodes.h>
+#include <remat/engine/scope.h>
 #include <remat/placeholder/placeholder.h>
-#include <remat/tape/backward_observer.h>
-#include <remat/tape/blocking_wait.h>
-#include <remat/tape/op_observer.h>
-#include <remat/tape/region.h>
-#include <remat/tape/replayed_nodes.h>
-#include <remat/tape/scope.h>
 
 #include "agreement.h"
 #include "bindings.h"

@@ -9,7 +9,7 @@
 
 #include <string_view>
 
-#include <remat/tape/named_call.h>
+#include <remat/engine/named_call.h>
 
 #include "argument_tree.h"
 

@@ -14,12 +14,12 @@
 #include <utility>
 #include <vector>
 
+#include <remat/engine/offload_store.h>
 #include <remat/offload/disk_memory.h>
 #include <remat/offload/mask_store.h>
 #include <remat/offload/offload_engine.h>
 #include <remat/offload/rounding_store.h>
 #include <remat/offload/sim_link.h>
-#include <remat/tape/offload_store.h>
 
 namespace remat::python {
 namespace {

@@ -20,7 +20,7 @@
 #include <string>
 #include <utility>
 
-#include <remat/tape/op_call.h>
+#include <remat/engine/op_call.h>
 
 #include "docstrings.h"
 #include "errors.h"

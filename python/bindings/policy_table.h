@@ -7,8 +7,8 @@
 
 #include <memory>
 
+#include <remat/engine/region_policy.h>
 #include <remat/policy/policy.h>
-#include <remat/tape/region_policy.h>
 
 #include "owned_object.h"
 

@@ -8,7 +8,7 @@
 
 #include <utility>
 
-#include <remat/tape/region_label.h>
+#include <remat/engine/region_label.h>
 
 #include "errors.h"
 #include "owned_object.h"

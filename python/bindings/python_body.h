@@ -3,7 +3,7 @@
 // A Python function that a region replays.
 #pragma once
 
-#include <remat/tape/region_body.h>
+#include <remat/engine/region_body.h>
 
 #include <memory>
 #include <string>

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include <remat/backend/forward_region.h>
-#include <remat/tape/region_label.h>
+#include <remat/engine/region_label.h>
 
 #include "agreement.h"
 #include "first_use.h"

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include <remat/backend/saved_tensors_hooks_guard.h>
-#include <remat/tape/saved_tensors_hooks.h>
-#include <remat/tape/scope.h>
+#include <remat/engine/saved_tensors_hooks.h>
+#include <remat/engine/scope.h>
 
 #include "callbacks.h"
 #include "docstrings.h"

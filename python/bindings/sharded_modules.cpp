@@ -9,8 +9,8 @@
 #include <memory>
 #include <utility>
 
-#include <remat/tape/gathered_memory.h>
-#include <remat/tape/hidden_scopes.h>
+#include <remat/engine/gathered_memory.h>
+#include <remat/engine/hidden_scopes.h>
 
 #include "errors.h"
 #include "owned_object.h"

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <typeinfo>
 
-#include <remat/tape/hook_count.h>
+#include <remat/engine/hook_count.h>
 
 #include "owned_object.h"
 

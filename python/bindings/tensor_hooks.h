@@ -5,7 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
-#include <remat/tape/region_body.h>
+#include <remat/engine/region_body.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <cstdint>

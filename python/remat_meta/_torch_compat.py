@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 """Handles differences between the versions of torch that remat_meta supports, 2.10 to 2.15; the C++ half is in
-tape/support/include/remat/tape/torch_compat.h."""
+engine/support/include/remat/tape/torch_compat.h."""
 
 import itertools
 

@@ -9,7 +9,7 @@
 
 #include <remat/budget/plan_cuts.h>
 #include <remat/budget/profile.h>
-#include <remat/memory_plan/memory_planner.h>
+#include <remat/planner/memory_planner.h>
 #include <remat/remat.h>
 
 #include "inspect/recorded_program.h"

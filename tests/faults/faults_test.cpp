@@ -145,7 +145,7 @@ TEST_CASE("A rig finds nothing where nothing is wrong", "[faults][rig]") {
   CHECK(tally.faulty_points == 0);
 }
 
-TEST_CASE("A rig finds what is kept, lost and changed", "[faults][rig]") {
+TEST_CASE("The rig reports kept, lost and changed tensors", "[faults][rig]") {
   Tensors kept;
   CHECK(tally_of([&](const at::Tensor& x) {
           const at::Tensor y = x.sin();

@@ -13,7 +13,7 @@
 #include <atomic>
 #include <utility>
 
-#include <remat/tape/scope.h>
+#include <remat/engine/scope.h>
 
 namespace remat::faults {
 namespace {

@@ -12,8 +12,8 @@
 #include <thread>
 #include <utility>
 
-#include <remat/tape/region.h>
-#include <remat/tape/scope.h>
+#include <remat/engine/region.h>
+#include <remat/engine/scope.h>
 
 #include "support/same_bits.h"
 

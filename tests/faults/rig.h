@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include <remat/tape/generator_state.h>
+#include <remat/engine/generator_state.h>
 
 #include "faults/injector.h"
 #include "faults/models.h"

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include <remat/engine/region.h>
 #include <remat/remat.h>
-#include <remat/tape/region.h>
 
 #include "support/named_step.h"
 #include "support/unwound.h"

@@ -21,10 +21,10 @@
 #include <remat/budget/auto_checkpoint.h>
 #include <remat/budget/plan_cuts.h>
 #include <remat/budget/profile.h>
-#include <remat/memory_plan/memory_planner.h>
+#include <remat/engine/region.h>
 #include <remat/offload/offload_engine.h>
+#include <remat/planner/memory_planner.h>
 #include <remat/remat.h>
-#include <remat/tape/region.h>
 #include "offload/virtual_link.h"
 
 #include "fuzz/device.h"

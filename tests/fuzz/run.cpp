@@ -8,7 +8,7 @@
 
 #include <regex>
 
-#include <remat/tape/replay_mismatch.h>
+#include <remat/engine/replay_mismatch.h>
 
 #include "fuzz/device.h"
 #include "fuzz/helpers.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Loads remat and succeeds.
-#include "tape/support/torch_version.h"
+#include "engine/support/torch_version.h"
 
 // Calls a function, because linkers drop a library of which nothing is used.
 int main() {

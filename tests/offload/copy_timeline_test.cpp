@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "policy/memory_plan/copy_timeline.h"
+#include "planner/step/copy_timeline.h"
 #include "support/catch.h"
 #include "support/silence.h"
 

@@ -22,11 +22,11 @@
 #include "support/heap_bytes.h"
 #include "support/soak.h"
 
+#include <remat/engine/region.h>
 #include <remat/offload/disk_memory.h>
 #include <remat/offload/mask_store.h>
 #include <remat/offload/offload_engine.h>
 #include <remat/remat.h>
-#include <remat/tape/region.h>
 
 namespace remat {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "support/catch.h"
 
-#include <remat/tape/offload_store.h>
+#include <remat/engine/offload_store.h>
 
 namespace remat {
 

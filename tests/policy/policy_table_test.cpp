@@ -112,7 +112,7 @@ TEST_CASE("A table survives JSON", "[policy]") {
   CHECK(presets.rules().size() == save_matmuls().rules().size());
 }
 
-TEST_CASE("A file that is no policy is refused at its place", "[policy]") {
+TEST_CASE("A file that is not a policy is refused with the line and column", "[policy]") {
   const auto rule = [](const std::string& text) {
     return refusal(R"({"remat_policy": 1, "rules": [{"preset": "save_matmuls"}, )" + text + "]}");
   };

@@ -174,7 +174,7 @@ TEST_CASE("At the peak, blocks of one op and line in regions of one label are on
   CHECK((rows[3] == PeakRow{BlockKind::kOutside, "", "", "", 4, 1}));
 }
 
-TEST_CASE("What calls kept is told by region and call, names that differ by numbers in one",
+TEST_CASE("Bytes that calls keep are listed by region and call, with numbered names merged",
           "[recording]") {
   Builder built;
   built.recording.strings.push_back("aten::mm#0");
@@ -209,7 +209,7 @@ TEST_CASE("What calls kept is told by region and call, names that differ by numb
   CHECK((regions[1].kept == saved));
 }
 
-TEST_CASE("What a SAVE call made and backward finds is kept", "[recording]") {
+TEST_CASE("A SAVE call's result that backward reads counts as kept", "[recording]") {
   Builder built;
   built.region(1, 0);
   const size_t op = built.op(kMul, OpPhase::kForward, 1);

@@ -53,7 +53,7 @@ TEST_CASE("Runs that do the same at other addresses and times, with and without 
   CHECK_FALSE(remat::first_difference(checkpointed, run_of(9000, true)));
 }
 
-TEST_CASE("What a replay has made again is what the forward has made", "[recording]") {
+TEST_CASE("A recomputed value has the identity of the value of the forward", "[recording]") {
   const Recording again = run_of(5000, true, "aten::div", true);
   const auto found = remat::first_difference(run_of(1000, false), again);
   REQUIRE(found);
@@ -80,7 +80,7 @@ TEST_CASE("The first op in which two runs differ", "[recording]") {
   CHECK(found->before[2] == "aten::sum(float32 [4, 4] on cpu of op 2)");
 }
 
-TEST_CASE("What a replay has copied is for another run the tensor from outside", "[recording]") {
+TEST_CASE("A replay's copy counts as the outside tensor when two runs are compared", "[recording]") {
   const auto run = [](uint64_t base, bool copies) {
     RecordedProgram program(base);
     const RecordedTensor statistics = program.tensor();

@@ -5,8 +5,8 @@
 #pragma once
 
 #include <remat/backend/checkpoint.h>
-#include <remat/tape/generator_state.h>
-#include <remat/tape/scope.h>
+#include <remat/engine/generator_state.h>
+#include <remat/engine/scope.h>
 
 #include "support/catch.h"
 

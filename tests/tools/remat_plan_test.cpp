@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "planner/test_data.h"
+#include "planner/chain/test_data.h"
 #include "support/catch.h"
 #include "tools/run_command.h"
 

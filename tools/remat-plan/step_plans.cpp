@@ -3,8 +3,8 @@
 // Plans steps by MemoryPlanner, and prints them.
 #include "output.h"
 
-#include <remat/memory_plan/memory_plan_file.h>
-#include <remat/memory_plan/memory_planner.h>
+#include <remat/planner/memory_plan_file.h>
+#include <remat/planner/memory_planner.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>

@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
+#include <remat/engine/cuts.h>
+#include <remat/engine/offload_store.h>
+#include <remat/engine/replay_comparison.h>
+#include <remat/engine/saved_tensors_pair.h>
+#include <remat/engine/state_hook.h>
 #include <remat/policy/policy.h>
-#include <remat/tape/cuts.h>
-#include <remat/tape/offload_store.h>
-#include <remat/tape/replay_comparison.h>
-#include <remat/tape/saved_tensors_pair.h>
-#include <remat/tape/state_hook.h>
 
 namespace remat {
 

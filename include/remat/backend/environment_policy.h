@@ -6,8 +6,8 @@
 
 #include <memory>
 
-#include <remat/tape/export.h>
-#include <remat/tape/region_policy.h>
+#include <remat/engine/export.h>
+#include <remat/engine/region_policy.h>
 
 namespace remat {
 

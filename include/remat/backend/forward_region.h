@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <memory>
 
-#include <remat/tape/export.h>
-#include <remat/tape/region_body.h>
+#include <remat/engine/export.h>
+#include <remat/engine/region_body.h>
 
 namespace remat {
 

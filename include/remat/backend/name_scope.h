@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include <remat/tape/export.h>
+#include <remat/engine/export.h>
 
 namespace remat {
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include <remat/tape/export.h>
-#include <remat/tape/named_call.h>
+#include <remat/engine/export.h>
+#include <remat/engine/named_call.h>
 
 namespace remat {
 

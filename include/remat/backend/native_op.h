@@ -15,8 +15,8 @@
 
 #include <remat/backend/named_call_scope.h>
 #include <remat/backend/tensor_tree.h>
+#include <remat/engine/named_call.h>
 #include <remat/policy/policy.h>
-#include <remat/tape/named_call.h>
 
 namespace remat {
 namespace detail {

@@ -3,7 +3,7 @@
 // The device remat_meta, on which whole models run without memory.
 #pragma once
 
-#include <remat/tape/export.h>
+#include <remat/engine/export.h>
 
 namespace remat {
 

@@ -17,7 +17,7 @@
 
 #include <remat/backend/named_call_scope.h>
 #include <remat/backend/native_op.h>
-#include <remat/tape/export.h>
+#include <remat/engine/export.h>
 
 namespace torch::autograd {
 struct AutogradContext;

@@ -5,8 +5,8 @@
 
 #include <memory>
 
-#include <remat/tape/export.h>
-#include <remat/tape/saved_tensors_pair.h>
+#include <remat/engine/export.h>
+#include <remat/engine/saved_tensors_pair.h>
 
 namespace remat {
 

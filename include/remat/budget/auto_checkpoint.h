@@ -17,10 +17,10 @@
 #include <vector>
 
 #include <remat/backend/checkpoint.h>
-#include <remat/memory_plan/memory_plan.h>
+#include <remat/engine/cuts.h>
+#include <remat/engine/export.h>
 #include <remat/offload/offload_engine.h>
-#include <remat/tape/cuts.h>
-#include <remat/tape/export.h>
+#include <remat/planner/memory_plan.h>
 
 namespace remat {
 

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include <remat/memory_plan/memory_planner.h>
-#include <remat/tape/export.h>
+#include <remat/engine/export.h>
+#include <remat/planner/memory_planner.h>
 
 namespace remat {
 

@@ -3,11 +3,11 @@
 // The cuts with which a region runs a plan.
 #pragma once
 
-#include <remat/memory_plan/memory_plan.h>
-#include <remat/memory_plan/step_cuts.h>
-#include <remat/memory_plan/step_profile.h>
-#include <remat/tape/cuts.h>
-#include <remat/tape/export.h>
+#include <remat/engine/cuts.h>
+#include <remat/engine/export.h>
+#include <remat/planner/memory_plan.h>
+#include <remat/planner/step_cuts.h>
+#include <remat/planner/step_profile.h>
 
 namespace remat {
 

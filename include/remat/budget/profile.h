@@ -11,9 +11,9 @@
 #include <utility>
 
 #include <remat/backend/checkpoint.h>
-#include <remat/memory_plan/step_profile.h>
-#include <remat/tape/cuts.h>
-#include <remat/tape/export.h>
+#include <remat/engine/cuts.h>
+#include <remat/engine/export.h>
+#include <remat/planner/step_profile.h>
 
 namespace remat {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <remat/engine/export.h>
 #include <remat/policy/policy.h>
-#include <remat/tape/export.h>
 
 namespace remat {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 
-#include <remat/tape/export.h>
+#include <remat/engine/export.h>
 
 namespace remat {
 

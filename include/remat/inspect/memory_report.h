@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <remat/tape/export.h>
+#include <remat/engine/export.h>
 
 namespace remat {
 

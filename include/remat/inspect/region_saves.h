@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include <remat/tape/export.h>
-#include <remat/tape/held_storage.h>
-#include <remat/tape/tensor_layout.h>
+#include <remat/engine/export.h>
+#include <remat/engine/held_storage.h>
+#include <remat/engine/tensor_layout.h>
 
 namespace remat {
 

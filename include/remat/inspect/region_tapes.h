@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <remat/tape/export.h>
+#include <remat/engine/export.h>
 
 namespace remat {
 

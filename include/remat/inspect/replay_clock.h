@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include <remat/tape/export.h>
+#include <remat/engine/export.h>
 
 namespace remat {
 

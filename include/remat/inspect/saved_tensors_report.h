@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include <remat/engine/export.h>
 #include <remat/inspect/region_saves.h>
-#include <remat/tape/export.h>
 
 namespace remat {
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <ostream>
 
-#include <remat/tape/export.h>
+#include <remat/engine/export.h>
 
 namespace remat {
 

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <memory>
 
+#include <remat/engine/export.h>
 #include <remat/offload/copy_event.h>
-#include <remat/tape/export.h>
 
 namespace remat {
 

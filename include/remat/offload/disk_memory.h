@@ -8,9 +8,9 @@
 #include <memory>
 #include <string>
 
+#include <remat/engine/export.h>
 #include <remat/offload/copy_link.h>
 #include <remat/offload/offload_memory.h>
-#include <remat/tape/export.h>
 
 namespace remat {
 

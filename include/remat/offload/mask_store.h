@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <memory>
 
-#include <remat/tape/export.h>
-#include <remat/tape/offload_store.h>
+#include <remat/engine/export.h>
+#include <remat/engine/offload_store.h>
 
 namespace remat {
 

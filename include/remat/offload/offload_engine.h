@@ -11,10 +11,10 @@
 #include <optional>
 #include <vector>
 
+#include <remat/engine/export.h>
+#include <remat/engine/offload_store.h>
 #include <remat/offload/offload_memory.h>
 #include <remat/policy/offload_terms.h>
-#include <remat/tape/export.h>
-#include <remat/tape/offload_store.h>
 
 namespace remat {
 

@@ -11,9 +11,9 @@
 #include <memory>
 #include <string>
 
+#include <remat/engine/export.h>
 #include <remat/offload/copy_event.h>
 #include <remat/offload/copy_link.h>
-#include <remat/tape/export.h>
 
 namespace remat {
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <memory>
 
+#include <remat/engine/export.h>
 #include <remat/offload/copy_link.h>
-#include <remat/tape/export.h>
 
 namespace remat {
 

@@ -61,7 +61,7 @@ struct REMAT_API Plan {
   std::string peak_region;        ///< Where the peak is, for example "region 12 'attn', backward"
   std::vector<PeakHolding> held;  ///< Memory in use at the peak, the largest first
 
-  /// One JSON object, described by policy/planner/schema/plan.schema.json. In an infeasible plan
+  /// One JSON object, described by planner/chain/schema/plan.schema.json. In an infeasible plan
   /// table and groups are empty, and total_time, overhead, predicted_peak, simulated_peak,
   /// lower_bound and gap are null; least_budget, least_at and held say why no plan fits.
   std::string to_json() const;

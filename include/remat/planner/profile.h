@@ -59,7 +59,7 @@ struct REMAT_API Profile {
   std::vector<MergePattern> merge_patterns;
 
   /// Reads the format of docs/reference/plan-files.md and
-  /// policy/planner/schema/profile.schema.json. Keys of test data (frontier, meta and such) are
+  /// planner/chain/schema/profile.schema.json. Keys of test data (frontier, meta and such) are
   /// skipped; an ideal_time is compared with the sum over the chain.
   /// @param source names the text in errors, usually its path.
   /// @throws std::invalid_argument `[profile] source:line: place: expected ..., got .... What to

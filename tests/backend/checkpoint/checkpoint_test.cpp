@@ -111,7 +111,7 @@ TEST_CASE("A std::ref argument is the caller's own", "[backend][checkpoint]") {
   CHECK(runs == 2);
 }
 
-TEST_CASE("A tensor that is lent by std::ref has the gradient of plain", "[backend][checkpoint]") {
+TEST_CASE("A tensor passed by std::ref gets the gradient of plain code", "[backend][checkpoint]") {
   check_as_plain([](auto wrap) {
     const Tensor x = leaf();
     Tensor w = leaf();

@@ -428,7 +428,7 @@ TEST_CASE("Threads run the segments of one graph", "[backend][cuts][threads]") {
   }
 }
 
-TEST_CASE("What is no cut is refused", "[backend][cuts][errors]") {
+TEST_CASE("Invalid cuts are refused", "[backend][cuts][errors]") {
   const auto refusal = [](const Cuts& cuts) {
     return error_text([&] { checkpoint(with_cuts(cuts))(six)(step_input()); });
   };

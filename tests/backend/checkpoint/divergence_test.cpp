@@ -264,7 +264,7 @@ TEST_CASE("A tensor made of a vector of the host that changes", "[backend][diver
              reader("aten::index_select"), reader("aten::index_select"), "A number differs");
 }
 
-TEST_CASE("Memory that ops fill, or that nobody reads, is no number of the host",
+TEST_CASE("Memory that ops fill, or that nobody reads, does not count as a number of the host",
           "[backend][divergence]") {
   const Function fn = [](const Tensor& x) {
     const Tensor filled = torch::empty_like(x);

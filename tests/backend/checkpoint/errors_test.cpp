@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Errors that reach the user from backward: their text, and that they leave nothing behind.
+#include <remat/engine/region.h>
+#include <remat/forward/forward_scope.h>
 #include <remat/remat.h>
-#include <remat/tape/forward_scope.h>
-#include <remat/tape/region.h>
 
 #include "support/catch.h"
 
@@ -207,7 +207,7 @@ TEST_CASE("A std::exception of the function passes a replay untouched", "[backen
   CHECK(same_bits(dropout_step(true), dropout_step(false)));
 }
 
-TEST_CASE("What is no std::exception cannot pass through autograd and is reported instead",
+TEST_CASE("An exception that is not a std::exception cannot pass through autograd and is reported instead",
           "[backend][errors]") {
   struct Mine {};
   const auto fn = [](const Tensor& x) {

@@ -289,7 +289,7 @@ TEST_CASE("A function may end early, or go on", "[backend][cuts]") {
   }
 }
 
-TEST_CASE("What a later segment would have kept is made again where that one does not come",
+TEST_CASE("A value that a later segment would have kept is recomputed if that segment never runs",
           "[backend][cuts]") {
   bool other = false;
   const TensorFn fn = [&](const at::Tensor& x) {
@@ -374,7 +374,7 @@ TEST_CASE("Early values that no list has may be read and written after the diffe
   }
 }
 
-TEST_CASE("What autograd saves may differ alone", "[backend][cuts]") {
+TEST_CASE("A replay may differ from its forward in saved tensors alone", "[backend][cuts]") {
   const at::Tensor w = torch::linspace(-1, 1, 64).view({8, 8}).clone().requires_grad_();
   bool frozen = false;
   const TensorFn fn = [&](const at::Tensor& x) {
@@ -448,7 +448,7 @@ TEST_CASE("A saved tensor that was not expected is held, not made again", "[back
   CHECK(counts["aten::sin"] == 0);
 }
 
-TEST_CASE("What an op saves that was not expected is kept, not made again", "[backend][cuts]") {
+TEST_CASE("An unexpected saved tensor is kept instead of recomputed", "[backend][cuts]") {
   bool other = false;
   const TensorFn fn = [&](const at::Tensor& x) {
     const at::Tensor a = x.sin();       // 0
@@ -465,7 +465,7 @@ TEST_CASE("What an op saves that was not expected is kept, not made again", "[ba
   CHECK(counts["aten::tanh"] == 0);
 }
 
-TEST_CASE("What was there before a write is held, too, if nobody expected it to be saved",
+TEST_CASE("The value before a write is kept, too, if it was saved unexpectedly",
           "[backend][cuts]") {
   bool other = false;
   const at::Tensor factor = torch::linspace(-1, 1, 32).view({4, 8}).clone().requires_grad_();
@@ -490,7 +490,7 @@ TEST_CASE("What was there before a write is held, too, if nobody expected it to 
   }
 }
 
-TEST_CASE("What replays start from after a difference is what segments of the rest read",
+TEST_CASE("After a difference, replays start from the values that the remaining segments read",
           "[backend][cuts]") {
   const TensorFn base = chain(kTwelve);
   const TensorFn other = chain({"exp", "sin", "sin", "sin", "sin", "sin", "sin"});
@@ -508,7 +508,7 @@ TEST_CASE("What replays start from after a difference is what segments of the re
 }
 
 // These tensors are the purpose of the segment's replay, and alive as well.
-TEST_CASE("What the program holds of what is saved does not keep the rest from being cut",
+TEST_CASE("Saved tensors that the program holds do not keep the rest from being cut",
           "[backend][cuts]") {
   const TensorFn base = chain(kTwelve);
   const TensorFn other = [](const at::Tensor& x) {
@@ -602,7 +602,7 @@ TEST_CASE("Ops that make no record are not compared", "[backend][cuts]") {
   CHECK(read != 0);
 }
 
-TEST_CASE("Ops need not be compared, only what is saved", "[backend][cuts]") {
+TEST_CASE("Without comparison of ops, saved tensors are still compared", "[backend][cuts]") {
   const at::Tensor w = torch::linspace(-1, 1, 64).view({8, 8}).clone().requires_grad_();
   auto nothing = std::make_shared<ExpectedTape>();
   nothing->any_ops = true;

@@ -148,7 +148,7 @@ TEST_CASE("Calls and regions inside see what a replay around puts in place of a 
   });
 }
 
-TEST_CASE("What a policy SAVEs of a written tensor is seen by a backward inside",
+TEST_CASE("A backward inside sees the value of a written tensor that a policy SAVEs",
           "[backend][inner_gradient]") {
   check_gradients_as_plain(
       [](const at::Tensor& x, const RegionMaker& region) {
@@ -180,7 +180,7 @@ TEST_CASE("An OFFLOAD call may take gradients, in a region inside a region",
   check_gradients_as_plain(of, {.offload_store = host_memory_store()});
 }
 
-TEST_CASE("What a SAVE call made stays from outside of a region inside that goes backward",
+TEST_CASE("A SAVE call's result counts as outside in a nested region that runs a backward",
           "[backend][inner_gradient]") {
   check_gradients_as_plain([](const at::Tensor& x, const RegionMaker& region) {
     return region("outer", [=](const at::Tensor& t) {
@@ -262,7 +262,7 @@ TEST_CASE("An outer region sees the same of a region inside with its tape and wi
 }
 
 // Program 170283 of backend.fuzz.
-TEST_CASE("What a backward inside a SAVE call is given again has been there before",
+TEST_CASE("A backward inside a SAVE call gets tensors that existed before",
           "[backend][inner_gradient]") {
   const auto check = [](const Step& of) {
     for (const ReplayEngine engine : {ReplayEngine::kFunction, ReplayEngine::kAuto}) {

@@ -91,7 +91,7 @@ TEST_CASE("An input of a segment is let go with the last saved tensor that is ma
   CHECK(kept == 1);  // backwards of cos and both exp have run; sin's value is left
 }
 
-TEST_CASE("What replays of a graph that is kept start from stays", "[backend][cuts]") {
+TEST_CASE("A retained graph keeps the values that its replays start from", "[backend][cuts]") {
   const at::Tensor x = step_input();
   const at::Tensor y = checkpoint(with_cuts({.positions = {2, 4}}))(three_pairs)(x);
   y.sum().backward({}, /*retain_graph=*/true);
@@ -103,7 +103,7 @@ TEST_CASE("What replays of a graph that is kept start from stays", "[backend][cu
   CHECK(memory_report().regions.empty());
 }
 
-TEST_CASE("What a late segment keeps is not made again by the segment that made it",
+TEST_CASE("A value that a late segment keeps is not recomputed by the segment that made it",
           "[backend][cuts]") {
   const TensorFn fn = [](const at::Tensor& x) {
     const at::Tensor skip = x.sin().exp().tan();  // needed by its segment's backward too
@@ -227,7 +227,7 @@ TEST_CASE("One segment may have a list", "[backend][cuts]") {
   CHECK(counts["aten::exp"] == 2);  // but not the exp whose result is kept
 }
 
-TEST_CASE("What is listed to be offloaded of a group's is, when it is made", "[backend][cuts]") {
+TEST_CASE("A listed value of a group is offloaded when it is made", "[backend][cuts]") {
   const auto store = std::make_shared<CountingStore>();
   int puts_when_made = 0;
   const TensorFn fn = [&](const at::Tensor& x) {
@@ -244,7 +244,7 @@ TEST_CASE("What is listed to be offloaded of a group's is, when it is made", "[b
   CHECK(*store->live == 1);
 }
 
-TEST_CASE("What is listed to be offloaded is, though it is read late", "[backend][cuts]") {
+TEST_CASE("A listed value is offloaded even if it is read late", "[backend][cuts]") {
   const auto store = std::make_shared<CountingStore>();
   const TensorFn fn = [](const at::Tensor& x) {
     const at::Tensor made = x.exp().sin();  // the backward of neither op needs this value
@@ -298,7 +298,7 @@ TEST_CASE("A store that has more on its way than was planned for is refused", "[
   CHECK_THAT(refusal(other), ContainsSubstring("max_leaving_bytes of at most 2000 bytes"));
 }
 
-TEST_CASE("What is no list of values is refused", "[backend][cuts][errors]") {
+TEST_CASE("A malformed list of values is refused", "[backend][cuts][errors]") {
   const auto refusal = [](Kept keep, std::vector<size_t> positions = {2, 4}) {
     const Cuts cuts{.positions = std::move(positions), .keep = std::move(keep)};
     return error_text([&] { checkpoint(with_cuts(cuts))(three_pairs)(step_input()); });

@@ -46,7 +46,7 @@ struct NotesLayout : torch::autograd::Function<NotesLayout> {
 };
 
 // Strides may change the order in which a kernel sums, and so the gradients.
-TEST_CASE("What hooks and stores hand back lies in memory as it was",
+TEST_CASE("Hooks and stores give tensors back with their strides and offset",
           "[backend][native_op][offload]") {
   const std::vector<std::pair<std::string, TensorFn>> views{
       {"transposed", [](const at::Tensor& t) { return t.t(); }},

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include <remat/tape/gathered_memory.h>
+#include <remat/engine/gathered_memory.h>
 
 #include "support/default_device.h"
 #include "support/same_bits.h"

@@ -2,9 +2,9 @@
 
 // State that a replay must find as its forward found it: random streams, dtypes, flags, autocast,
 // the user's state.
+#include <remat/engine/generator_state.h>
+#include <remat/engine/scope.h>
 #include <remat/remat.h>
-#include <remat/tape/generator_state.h>
-#include <remat/tape/scope.h>
 
 #include "support/catch.h"
 

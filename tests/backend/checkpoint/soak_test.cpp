@@ -11,8 +11,8 @@
 #include <stdexcept>
 #include <string>
 
+#include <remat/engine/region.h>
 #include <remat/remat.h>
-#include <remat/tape/region.h>
 
 #include "support/catch.h"
 #include "support/default_device.h"

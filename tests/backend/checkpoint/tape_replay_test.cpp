@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include <remat/engine/op_log.h>
+#include <remat/engine/region.h>
 #include <remat/remat.h>
-#include <remat/tape/op_log.h>
-#include <remat/tape/region.h>
 #include <remat/tape/tape.h>
 
 #include "support/catch.h"
@@ -122,7 +122,7 @@ TEST_CASE("A tape is compared by hashes until a replay of its ops was right", "[
   CHECK_FALSE(has_hashes(sin));
 }
 
-TEST_CASE("What the function does outside happens once", "[backend][tape]") {
+TEST_CASE("Writes of the function to outside tensors happen once", "[backend][tape]") {
   for (const bool training : {true, false}) {
     torch::nn::BatchNorm1d norm(8), plain_norm(8);
     norm->train(training);
@@ -322,7 +322,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("What a tape cannot replay raises in the forward, or falls back", "[backend][tape]") {
+TEST_CASE("A function that a tape cannot replay raises in the forward, or falls back", "[backend][tape]") {
   struct Case {
     const char* name;
     TensorFn fn;
@@ -488,7 +488,7 @@ TEST_CASE("Hooks that copy keep all of an outside tensor that is read in parts f
   check_same(step(copying), step(fn));
 }
 
-TEST_CASE("What a SAVE call wrote outside may be an argument of a region inside",
+TEST_CASE("A tensor that a SAVE call wrote may be an argument of a nested region",
           "[backend][tape]") {
   for (const ReplayEngine engine : {ReplayEngine::kFunction, ReplayEngine::kTape}) {
     const auto run = [&](bool plain) {

@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include <remat/engine/region.h>
 #include <remat/remat.h>
-#include <remat/tape/region.h>
 
 #include "support/catch.h"
 #include "support/same_bits.h"

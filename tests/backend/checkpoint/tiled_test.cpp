@@ -117,7 +117,7 @@ TEST_CASE("In a step with a budget tiles are no regions", "[tiled]") {
     CHECK(same(plain, step([&] { return planned(hidden, targets); }, leaves).first));
 }
 
-TEST_CASE("What cannot be cut or joined says what to do", "[tiled][errors]") {
+TEST_CASE("A tape that cannot be cut or joined raises an error that says what to do", "[tiled][errors]") {
   const Tensor x = torch::randn({4, 3}, torch::requires_grad());
   const auto sin = [](const Tensor& tile) { return tile.sin(); };
   CHECK_THROWS_WITH(remat::tiled({.tiles = 0}), Contains("tiles: expected 1 or more, got 0"));

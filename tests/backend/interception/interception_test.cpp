@@ -6,10 +6,10 @@
 #include "support/catch.h"
 
 #include <ATen/ThreadLocalState.h>
-#include <remat/tape/interception_bits.h>
-#include <remat/tape/op_call.h>
-#include <remat/tape/op_observer.h>
-#include <remat/tape/scope.h>
+#include <remat/engine/interception_bits.h>
+#include <remat/engine/op_call.h>
+#include <remat/engine/op_observer.h>
+#include <remat/engine/scope.h>
 #include <sys/wait.h>
 #include <torch/library.h>
 #include <torch/torch.h>

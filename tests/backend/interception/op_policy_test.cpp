@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <remat/engine/scope.h>
 #include <remat/remat.h>
-#include <remat/tape/scope.h>
 
 #include "support/catch.h"
 #include "support/default_device.h"
@@ -323,7 +323,7 @@ TEST_CASE("OFFLOAD of an op wants a place, and uses it", "[backend][policy]") {
   check_as_plain([](const at::Tensor& x) { return x.sin().exp().tanh().exp(); }, {}, options);
 }
 
-TEST_CASE("What the user SAVEs is not cut up by rules for ops", "[backend][policy]") {
+TEST_CASE("Rules for ops do not apply inside a user's SAVE call", "[backend][policy]") {
   const TensorFn fn = [](const at::Tensor& x) {
     return save("whole", [](const at::Tensor& t) { return counted_exp(t).sin(); })(x.sin())
         .tanh()

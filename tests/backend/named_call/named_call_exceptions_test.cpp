@@ -73,7 +73,7 @@ TEST_CASE("A call that threw may have read a SAVE call's result",
   });
 }
 
-TEST_CASE("What a RECOMPUTE call wrote into its argument before it threw stays written",
+TEST_CASE("A RECOMPUTE call's write into its argument stays if the call throws afterwards",
           "[backend][native_op][exceptions]") {
   const auto fails = [&](at::Tensor& t) -> at::Tensor {
     t.mul_(2);

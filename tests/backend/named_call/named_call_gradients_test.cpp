@@ -164,7 +164,7 @@ TEST_CASE("Where nothing is recorded named calls are plain", "[backend][native_o
   CHECK(runs == 2);
 }
 
-TEST_CASE("A graph that is built under enable_grad in a region that records nothing is plain",
+TEST_CASE("A graph built under enable_grad in a region without gradients is a plain graph",
           "[backend][native_op][no_grad]") {
   int runs = 0;
   const auto call = [&](const at::Tensor& t) { return ++runs, t.sin().exp(); };
@@ -183,7 +183,7 @@ TEST_CASE("A graph that is built under enable_grad in a region that records noth
   CHECK(same_bits(x.grad(), torch::autograd::grad({fn(x).sum()}, {x})[0]));
 }
 
-TEST_CASE("A weight that is used in several ways has the gradient of plain",
+TEST_CASE("A weight that is used in several ways gets the gradient of plain code",
           "[backend][native_op][tied]") {
   const at::Tensor w = (torch::arange(64, at::kFloat) / 64).view({8, 8}).requires_grad_();
   const auto times = [](const at::Tensor& t, const at::Tensor& weight) { return t.matmul(weight); };

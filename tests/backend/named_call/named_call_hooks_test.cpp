@@ -132,7 +132,7 @@ at::Tensor sin_cos(const at::Tensor& t) {
 
 }  // namespace
 
-TEST_CASE("Hooks get the arguments and what SAVE calls keep, each once, with what it is",
+TEST_CASE("Hooks get arguments and kept values once each, with a description",
           "[backend][native_op][hooks]") {
   LoggingHooks log;
   const auto fn = [](const at::Tensor& x) {
@@ -164,7 +164,7 @@ TEST_CASE("An argument that is no leaf is unpacked once", "[backend][native_op][
   CHECK(unpacked == Log{"backward of a", "input", "output of a"});
 }
 
-TEST_CASE("What an op saves before it runs is packed before its results",
+TEST_CASE("A tensor that an op saves before it runs is packed before its results",
           "[backend][native_op][hooks]") {
   LoggingHooks log;
   const TensorFn norm = [](const at::Tensor& t) { return (t * 2).norm(); };
@@ -238,7 +238,7 @@ TEST_CASE("The hooks of the options win over a guard around the region",
   CHECK(own.packed == Log{"input", "backward of a", "output of a"});
 }
 
-TEST_CASE("Of guards around a region the innermost serves, after it has gone too",
+TEST_CASE("The innermost guard around a region serves, even after it is gone",
           "[backend][native_op][hooks]") {
   LoggingHooks outer;
   LoggingHooks inner;
@@ -387,7 +387,7 @@ TEST_CASE("Results that hooks have are asked for when the function has been ente
   check_same(step(checkpoint({.saved_tensors_hooks = hooks})(fn)), step(plain));
 }
 
-TEST_CASE("What a tensor is can be asked in pack only", "[backend][native_op][hooks]") {
+TEST_CASE("A saved tensor's description is available in pack only", "[backend][native_op][hooks]") {
   CHECK_THAT(error_text([] { current_saved_tensor_info(); }),
              ContainsSubstring("[current_saved_tensor_info] expected to be called by the pack "
                                "function of saved-tensor hooks"));
@@ -568,7 +568,7 @@ TEST_CASE("An error of a store reaches the caller", "[backend][native_op][offloa
   CHECK_THAT(error_text([&] { y.sum().backward(); }), ContainsSubstring("the disk is gone"));
 }
 
-TEST_CASE("What a store throws that is no std::exception becomes an error",
+TEST_CASE("An exception of a store that is not a std::exception becomes an error",
           "[backend][native_op][offload]") {
   struct Odd final : OffloadStore {
     struct Number final : Ticket {

@@ -93,7 +93,7 @@ TEST_CASE("implicit_keep = kWarnOnce warns once in a process, and keeps",
 }
 
 // [cpu]: the host cannot read a device's memory.
-TEST_CASE("What recompute_needs_tensor asks for is kept, and not implicitly",
+TEST_CASE("recompute_needs_tensor keeps its tensor, and reports list it as explicit",
           "[backend][native_op][recompute_needs_tensor][cpu]") {
   // Reads the tensor without an op.
   const auto first_of = [](const at::Tensor& t) { return t.const_data_ptr<float>()[0]; };

@@ -98,7 +98,7 @@ int runs_of(ReplayEngine engine, int replays) {
 
 }  // namespace
 
-TEST_CASE("What SAVE calls keep goes after the last replay", "[backend][native_op]") {
+TEST_CASE("The last replay frees the values that SAVE calls keep", "[backend][native_op]") {
   for (const ReplayEngine engine : kEngines) {
     INFO("engine " << static_cast<int>(engine));
     Run run(engine);

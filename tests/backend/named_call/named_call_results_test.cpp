@@ -380,7 +380,7 @@ TEST_CASE("Results without elements and of integers come back", "[backend][nativ
   }
 }
 
-TEST_CASE("What a SAVE call saves of its argument may be any view of it",
+TEST_CASE("A SAVE call may save any view of its argument",
           "[backend][native_op][results]") {
   const std::vector<TensorFn> views{
       [](const at::Tensor& t) { return t.view_as(t); },

@@ -124,7 +124,7 @@ TEST_CASE("Several state hooks are asked in their order", "[backend][native_op][
                    "2 restore 7", "2 restore 7", "1 restore 1"});
 }
 
-TEST_CASE("What a SAVE call writes outside is there for its readers, after older writes too",
+TEST_CASE("Readers see the outside writes of a SAVE call, also after older writes",
           "[backend][native_op][state_hook]") {
   const auto fn_on = [](const at::Tensor& buffer) {
     return TensorFn([buffer](const at::Tensor& x) {

@@ -84,7 +84,7 @@ TEST_CASE("A region of SAVE calls only is not replayed", "[backend][native_op]")
   check_same(got, grads(fn, false));
 }
 
-TEST_CASE("What a SAVE call saves of a recomputed argument is filled from the replay",
+TEST_CASE("A replay fills the saved tensor of a SAVE call whose argument is recomputed",
           "[backend][native_op]") {
   const at::Tensor w = torch::randn({8, 8}).requires_grad_();
   const TensorFn fn = [&](const at::Tensor& x) {

@@ -201,7 +201,7 @@ TEST_CASE("A custom function that reads a SAVE call's result gets its value", "[
   }
 }
 
-TEST_CASE("What a call saves after its handle has ended does not mix with what others save",
+TEST_CASE("Tensors that a call saves after its handle ended stay apart from those of other calls",
           "[backend][handle]") {
   handle_policy = Policy::kSave;
   check_handle_bitwise([](const at::Tensor& x, const at::Tensor& y) {
@@ -215,7 +215,7 @@ TEST_CASE("What a call saves after its handle has ended does not mix with what o
   });
 }
 
-TEST_CASE("What autograd saves for a call of op() is the call's, whatever its function returns",
+TEST_CASE("Saved tensors of an op() call belong to the call, whatever its function returns",
           "[backend][handle]") {
   check_handle_bitwise([](const at::Tensor& x, const at::Tensor& y) {
     return op<SameOp>("same", Policy::kSave)(x.sin()).tanh() * y;

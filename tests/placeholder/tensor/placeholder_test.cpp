@@ -148,7 +148,7 @@ TEST_CASE("The message names the remedies", "[placeholder]") {
   CHECK_THAT(text, ContainsSubstring("Keep or compute the value, by recompute_needs_tensor()"));
 }
 
-TEST_CASE("What is no placeholder is not taken for one", "[placeholder]") {
+TEST_CASE("A tensor with data is never taken for a placeholder", "[placeholder]") {
   CHECK_FALSE(remat::is_placeholder(Tensor()));
   CHECK_FALSE(remat::is_placeholder(at::ones({2})));
   CHECK_FALSE(remat::is_placeholder(at::ones({2}, at::kMeta)));

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <memory>
 
-#include <remat/tape/export.h>
+#include <remat/engine/export.h>
 
 namespace c10 {
 struct MemoryReportingInfoBase;

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include <remat/tape/export.h>
+#include <remat/engine/export.h>
 
 namespace remat {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <ctime>
 
-#include <remat/tape/export.h>
+#include <remat/engine/export.h>
 
 namespace remat {
 

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include <remat/tape/named_call.h>
-#include <remat/tape/op_call.h>
-#include <remat/tape/trace_sink.h>
+#include <remat/engine/named_call.h>
+#include <remat/engine/op_call.h>
+#include <remat/engine/trace_sink.h>
 
 namespace remat {
 

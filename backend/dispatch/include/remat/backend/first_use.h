@@ -3,7 +3,7 @@
 // Functions that run once, when a process begins to use remat.
 #pragma once
 
-#include <remat/tape/export.h>
+#include <remat/engine/export.h>
 
 namespace remat::detail {
 

@@ -3,10 +3,10 @@
 // Backward passes inside a region's function, for engines that are not written in C++.
 #pragma once
 
-#include <remat/tape/backward_observer.h>
-#include <remat/tape/current_streams.h>
-#include <remat/tape/export.h>
-#include <remat/tape/scope.h>
+#include <remat/engine/backward_observer.h>
+#include <remat/engine/current_streams.h>
+#include <remat/engine/export.h>
+#include <remat/engine/scope.h>
 
 namespace remat::detail {
 

@@ -8,7 +8,7 @@
 
 #include <remat/budget/step_log.h>
 #include <remat/budget/step_recording.h>
-#include <remat/tape/export.h>
+#include <remat/engine/export.h>
 
 namespace remat {
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <remat/tape/export.h>
+#include <remat/engine/export.h>
 
 namespace remat {
 

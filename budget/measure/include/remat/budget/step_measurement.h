@@ -16,9 +16,9 @@
 
 #include <remat/budget/step_log.h>
 #include <remat/budget/step_structure.h>
-#include <remat/memory_plan/step_profile.h>
-#include <remat/tape/cuts.h>
-#include <remat/tape/export.h>
+#include <remat/engine/cuts.h>
+#include <remat/engine/export.h>
+#include <remat/planner/step_profile.h>
 
 namespace remat {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include <remat/budget/step_log.h>
-#include <remat/tape/export.h>
+#include <remat/engine/export.h>
 
 namespace remat {
 

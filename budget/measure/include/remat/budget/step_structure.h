@@ -10,8 +10,8 @@
 #include <vector>
 
 #include <remat/budget/step_log.h>
-#include <remat/memory_plan/step_profile.h>
-#include <remat/tape/region.h>
+#include <remat/engine/region.h>
+#include <remat/planner/step_profile.h>
 #include <remat/tape/tape.h>
 
 namespace remat {

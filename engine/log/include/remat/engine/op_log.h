@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The ops of a region's forward in order, with their arguments, for comparison with a replay.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <c10/util/ArrayRef.h>
+#include <c10/util/FunctionRef.h>
+#include <c10/util/complex.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <remat/engine/export.h>
+#include <remat/engine/op_call.h>
+
+namespace remat {
+
+/// A tensor's origin, as seen from one region. Made inside, by code that a replay runs again: with
+/// the logged op that made or wrote it last, or the leaf that it is a cast of, or not yet written.
+/// From outside: with its storage's number in the region's OutsideLog. Left by a SAVE call: with
+/// the number of the CallProduct. In a replay it may also be unknown.
+class Origin {
+ public:
+  static Origin inside() { return Origin(kInside); }
+  static Origin unknown() { return Origin(kUnknown); }
+  /// Made in a SAVE call, but not a result of it.
+  static Origin in_call() { return Origin(kInCall); }
+  /// Made inside by empty() and the like, and not yet written by an op.
+  static Origin unwritten() { return Origin(kUnwritten); }
+  /// On a storage that came from no op (torch.load, pickle), by set_() in the function; no op has
+  /// read it yet.
+  static Origin given() { return Origin(kGiven); }
+  /// The origin of results of an op that is not logged.
+  static Origin made_by(const OpInfo& op) { return op.is_uninitialised() ? unwritten() : inside(); }
+  static Origin outside(size_t number) { return numbered(number, 0); }
+  static Origin product(size_t number) { return numbered(number, 1); }
+  /// Result number `result` of op number `op` in the region's log.
+  static Origin made(size_t op, size_t result) {
+    return numbered((op * kResults + result % kResults) % kMostMade, 2);
+  }
+  /// Made inside by a cast of `source`: see Note [Casts that a cache answers]. `layout` is the
+  /// layout_hash() of the source, as leaves may share a storage.
+  static Origin cast_of(Origin source, uint16_t layout) {
+    if (source.is_outside())
+      return numbered((source.number() + layout * size_t{64}) % kMostMade, 3);
+    return source.is_made() || source.is_unknown() ? source : inside();
+  }
+  static Origin from_value(uint64_t value) { return Origin(static_cast<uint32_t>(value)); }
+
+  bool is_inside() const {
+    return value_ == kInside || value_ == kUnwritten || value_ == kGiven || is_made() || is_cast();
+  }
+  bool is_unwritten() const { return value_ == kUnwritten; }
+  bool is_given() const { return value_ == kGiven; }
+  bool is_cast() const { return is_numbered(3); }
+  /// True if the op that made it is known.
+  bool is_made() const { return is_numbered(2); }
+  /// The number of that op, for messages.
+  size_t maker() const { return number() / kResults; }
+  bool is_unknown() const { return value_ == kUnknown; }
+  bool is_in_call() const { return value_ == kInCall; }
+  bool is_outside() const { return is_numbered(0); }
+  bool is_product() const { return is_numbered(1); }
+  size_t number() const { return (value_ - kFirstNumbered) / kKinds; }
+  uint32_t value() const { return value_; }
+
+ private:
+  static constexpr uint32_t kInside = 0;
+  static constexpr uint32_t kUnknown = 1;
+  static constexpr uint32_t kInCall = 2;
+  static constexpr uint32_t kUnwritten = 3;
+  static constexpr uint32_t kGiven = 4;
+  static constexpr uint32_t kFirstNumbered = 8;  // Divisible by kKinds.
+  static constexpr uint32_t kKinds = 4;
+  static constexpr size_t kResults = 16;                // Higher numbers wrap around.
+  static constexpr size_t kMostMade = (1U << 20U) - 2;  // Higher ones wrap; all fit a header word.
+  static Origin numbered(size_t number, uint32_t kind) {
+    return Origin(static_cast<uint32_t>(kFirstNumbered + kKinds * number + kind));
+  }
+  bool is_numbered(uint32_t kind) const {
+    return value_ >= kFirstNumbered && value_ % kKinds == kind;
+  }
+  explicit Origin(uint32_t value) : value_(value) {}
+  uint32_t value_;
+};
+
+/// One op in words: which op, then per argument its tensors (dtype, device, sizes, strides,
+/// requires grad, origin) or its value. Two calls with equal words do the same except for the data
+/// in the tensors.
+///
+/// Note [Words of an op]: word 0 is the address of the OpInfo with the number of words in its upper
+/// 16 bits (0xFFFF: word 1 has the number). Then each value has one header word with its kind
+/// (OpWord) in the low 8 bits, followed by its payload. Distinguishable values have different
+/// payloads: numbers are stored by their bits, texts by their bytes. A named call has the address
+/// 1; its first value is a hash of its name and policy.
+class REMAT_API OpWords {
+ public:
+  void begin(const OpInfo& info);
+  /// Begins a named call instead of an op.
+  void begin_call(uint64_t hash);
+  /// `moved`: number of bytes by which it begins elsewhere in its memory than in the forward.
+  void add_tensor(const at::Tensor& tensor, Origin origin, int64_t moved = 0);
+  /// Adds tensor_class() before a tensor subclass.
+  void add_class(uint64_t tensor_class);
+  /// Adds any argument except tensors; for a list of tensors, which elements are defined.
+  /// Exceptions of the argument's code are swallowed.
+  void add_value(const c10::IValue& value);
+  /// Adds the position of the op's generator.
+  void add_draw(uint64_t position);
+  /// Adds how the settings differ from those at the region's begin; adds nothing if 0.
+  void add_settings(uint64_t changed);
+  /// Closes the op.
+  void end();
+  /// Discards the op being written.
+  void drop_open() noexcept { words_.resize(start_); }
+
+  /// Notes that an op of the region has made `object`: a different object in the replay is allowed.
+  void note_made(const c10::IValue& object);
+
+  c10::ArrayRef<uint64_t> get() const { return words_; }
+  void clear() {
+    words_.clear();
+    objects_.clear();
+  }
+  void shrink() { words_.shrink_to_fit(); }
+
+  /// True if both ops are equal; generator positions are compared only if `draws`. A tensor of
+  /// `replayed` with unknown origin matches a logged one from outside if `may_be_unknown` returns
+  /// true for the latter's number; it is called once per such tensor, in order.
+  static bool match(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed, bool draws,
+                    c10::function_ref<bool(size_t number)> may_be_unknown);
+
+ private:
+  void add_list(const c10::IValue& value);
+  void add_rare(const c10::IValue& value);
+  void add_object(const c10::IValue& value);
+  void add_parts(c10::complex<double> number);
+  void add_text(std::string_view text);
+  void add_bytes(const void* bytes, size_t size, size_t count);
+  static bool match_objects(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed);
+
+  std::vector<uint64_t> words_;
+  using WeakObject = c10::weak_intrusive_ptr<torch::CustomClassHolder>;
+  std::vector<WeakObject> objects_;       // See add_object().
+  std::vector<WeakObject> made_objects_;  // Objects that ops of the region have made; these stay.
+  size_t start_ = 0;
+};
+
+/// A hash of the tensor's layout, as if it began `moved` bytes later; 0 if it is contiguous from
+/// the beginning, or has no strides.
+REMAT_API uint16_t layout_hash(const at::Tensor& tensor, int64_t moved = 0);
+
+/// False for an op that only makes a view.
+///
+/// Note [Views are known by what reads them]: views are not logged. Observing code makes some, in
+/// the forward or in the replay only: torch's module trackers (of FlopCounterMode, CommDebugMode,
+/// ...) reach the gradient accumulator of a leaf through a view. The effect of a different view
+/// shows in the ops that read it: strides and offset are among their words. Views of tensors
+/// without strides (sparse and nested tensors, tensor subclasses) are logged unless they show the
+/// whole tensor. So is lift_fresh, through which host values enter.
+REMAT_API bool is_written_down(const OpCall& call);
+
+/// The words of all ops of one forward in order.
+class REMAT_API OpLog {
+ public:
+  /// The words to append to during the forward.
+  OpWords& writer() { return words_; }
+
+  /// Call it when the forward has ended: frees unneeded memory.
+  void finish() { words_.shrink(); }
+
+  /// Drops the words, as no replay needs them: a tape replaces the log.
+  void drop() {
+    words_ = {};
+    broken_off_ = true;
+  }
+
+  /// Stops logging, though more ops may follow.
+  void break_off() { broken_off_ = true; }
+  bool broken_off() const { return broken_off_; }
+
+  /// The op or named call that begins at word `position`; empty at the end.
+  c10::ArrayRef<uint64_t> at(size_t position) const;
+
+  /// The position of the next entry.
+  size_t end() const { return words_.get().size(); }
+
+  /// True if these are the words of a named call.
+  static bool is_call(c10::ArrayRef<uint64_t> op);
+
+  /// Text such as "aten::mul.Tensor(float32 [2, 3] on cpu, 2)"; for a named call, only the
+  /// arguments.
+  static std::string describe(c10::ArrayRef<uint64_t> op);
+
+  /// A sentence on the most likely reason why a replay calls `replayed` where the forward called
+  /// `logged`. Named calls passed here differ only in their arguments.
+  static std::string likely_cause(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed);
+
+ private:
+  OpWords words_;
+  bool broken_off_ = false;
+};
+
+}  // namespace remat

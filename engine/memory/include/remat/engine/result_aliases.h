@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Tensors whose memory is exchanged, and results of regions that are written, through `data`.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+
+#include <remat/engine/export.h>
+#include <remat/engine/tensor_meta.h>
+
+namespace remat {
+
+inline constexpr const char* kResultChanged =
+    "expected the tensor as the forward left it, got a region's result that was written by way of "
+    "another tensor with versions of its own (made by `.data`) after the region: autograd would go "
+    "on with the new values in silence, a replay with those that were saved. Write it with "
+    "gradients off (`with torch.no_grad(): y.mul_(2)`), which autograd "
+    "notices, or write a clone().";
+
+/// Note [Results by way of data]: after a region nobody sees ops. But reading `y.data` of a result
+/// calls LibTorch's VariableHooks (Note [Data hooks]) before anybody can write through it. The
+/// bytes of the region's result are hashed at that moment, numbered among UnversionedWrites. They
+/// are compared when backward asks for what was saved earlier, as long as somebody has the memory.
+/// On a GPU that waits for the device and copies up to 1 MiB of elements, spread over the tensor,
+/// to the host: only programs that read `data` of a result pay.
+
+// These functions are usable from any thread.
+
+/// Notes the results that a region returns.
+REMAT_API void note_results(c10::ArrayRef<at::Tensor> results) noexcept;
+
+/// False if no region has returned a tensor on the memory of `tensor`.
+bool may_be_result(const at::Tensor& tensor) noexcept;
+
+/// Call it before somebody gets a tensor on the memory of a region's `result` with its own version
+/// counter.
+void before_result_alias(const at::Tensor& result);
+
+/// True if `saved` is a region's result, or shares memory with one through views, and has been
+/// changed through such an alias since it was saved.
+bool changed_by_alias(const SavedVersion& saved);
+
+/// Note [Exchanged memory]: autograd keeps what an op has got as the tensor itself, so that after
+/// `w.data = other` it goes on with the new memory, and tells nobody. A replay, a kept value and
+/// what hooks have copied are of the old one. LibTorch's VariableHooks tell of each exchange, in
+/// regions and elsewhere. So it is noted of each tensor when it was exchanged last, and whoever has
+/// kept a tensor asks whether that was since. Nobody notes where it lay before: a tensor that came
+/// back to its memory counts as exchanged too.
+enum class MemoryNow {
+  kThere,
+  kGivenUp,    ///< It has no elements any more; holders of a copy may use that.
+  kElsewhere,  ///< It has other memory, or another layout in it.
+};
+
+/// `tensor`, which is defined and has versions, has been given other memory. From any thread.
+void note_exchange(const at::Tensor& tensor);
+
+/// Where the tensor is that was saved. Views of it are exchanged apart from it.
+MemoryNow memory_now(const SavedVersion& saved);
+
+}  // namespace remat

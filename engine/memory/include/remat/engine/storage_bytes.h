@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Copying and comparing storages as plain bytes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/Storage.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include <remat/engine/held_storage.h>
+#include <remat/engine/tensor_layout.h>
+
+namespace remat {
+
+/// Returns a uint8 tensor with a copy of all bytes of `storage`, equally aligned; the ops are
+/// hidden. For a placeholder's storage the tensor is on `storage` itself: in a replay, what a
+/// nested region keeps may never be read.
+at::Tensor clone_bytes(const c10::Storage& storage);
+
+/// Copies all bytes and lets the thread's scopes keep the copy; `held` becomes its storage.
+torch::autograd::SavedVariable keep_bytes(const c10::Storage& storage, HeldStorage& held);
+
+/// Returns a new storage of `size_bytes` that holds `value` at `layout`; the ops are hidden.
+c10::Storage copy_into_storage(const at::Tensor& value, const TensorLayout& layout,
+                               size_t size_bytes);
+
+/// Alignment of a tensor whose memory has no address, as on devices other than the CPU and CUDA.
+inline constexpr uint8_t kNoAlignment = 255;
+
+/// Number of bytes from a multiple of 64 to the memory's begin; 0 if it is not on the CPU.
+size_t misalignment(const c10::Storage& storage);
+
+/// Number of bytes from a multiple of 64 to the tensor's first element, or kNoAlignment.
+uint8_t alignment_of(const at::Tensor& tensor);
+
+/// Returns `value` with the strides and flags of `layout` and the given alignment; `value` itself
+/// if it already has them. The offset may differ. Some kernels sum in another order if strides,
+/// lazy conjugation or negation, or alignment differ. The ops are hidden.
+at::Tensor with_layout(const at::Tensor& value, const TensorLayout& layout, uint8_t alignment);
+
+/// Returns `value` on a storage of `size_bytes`, at `layout`; `value` itself if it already lies
+/// there. Hooks may have brought back a copy of a kept tensor.
+at::Tensor on_whole_storage(const at::Tensor& value, const TensorLayout& layout, size_t size_bytes);
+
+/// Returns an uninitialised storage of `size_bytes`, which begins `skipped` bytes into the memory
+/// that LibTorch allocates for it.
+c10::Storage empty_storage(size_t size_bytes, c10::Device device, size_t skipped = 0);
+
+/// Returns a storage of that size without memory, for tensors that are only asked for their shape.
+/// On the device of placeholders LibTorch allocates it, since that memory cannot be read anyway.
+c10::Storage shape_storage(size_t size_bytes, c10::Device device);
+
+/// False for a storage on meta, such as a fake tensor's. Does not call into the tensor.
+bool has_memory(const c10::Storage& storage) noexcept;
+
+/// False for storages that share memory until written (lazy clones), or have none (on meta).
+bool has_own_memory(const c10::Storage& storage);
+
+/// Like keep_bytes(), for `original`, a part of a storage. The copy has its layout without gaps and
+/// offset.
+torch::autograd::SavedVariable keep_part(const at::Tensor& original, HeldStorage& held);
+/// True while keep_part() saves its copy, which no op has saved.
+bool keeps_part();
+
+/// Writes `value`, a copy of that part, to its place in `storage`; the op is hidden.
+void put_part(const c10::Storage& storage, const TensorLayout& part, const at::Tensor& value);
+
+/// True if both storages have memory and the memory overlaps.
+bool overlap(const c10::Storage& a, const c10::Storage& b);
+
+/// Copies all bytes of `from` to `to`, which must have the same size; the op is hidden.
+void copy_bytes(const c10::Storage& from, const c10::Storage& to);
+
+/// Returns `like` on another storage, outside any graph, with its own version counter.
+at::Tensor view_storage(const c10::Storage& storage, const at::Tensor& like);
+
+}  // namespace remat

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Finding the inner tensors of a tensor, and comparing them with their noted versions.
+#include <remat/engine/inner_versions.h>
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include <remat/engine/flattened_tensor.h>
+#include <remat/engine/held_storage.h>
+#include <remat/engine/op_call.h>
+#include <remat/engine/tensor_layout.h>
+
+#include <remat/engine/unseen.h>
+
+namespace remat {
+namespace {
+
+/// False for a tensor subclass, which has no memory: its own inner tensors are watched instead.
+bool is_watched(const at::Tensor& inner) {
+  return !inner.is_inference() && !is_of_python_class(inner);
+}
+
+std::atomic<InnerTensors> find_inner{nullptr};
+
+std::vector<at::Tensor> tensors_in(const at::Tensor& tensor) {
+  if (is_of_python_class(tensor)) {
+    const InnerTensors find = find_inner;
+    return find ? find(tensor) : std::vector<at::Tensor>();
+  }
+  return sparse_parts(tensor);
+}
+
+void add_inner(std::vector<at::Tensor>& all, const at::Tensor& tensor) {
+  for (const at::Tensor& inner : tensors_in(tensor)) {
+    if (!inner.defined()) continue;
+    all.push_back(inner);
+    if (is_of_python_class(inner)) add_inner(all, inner);
+  }
+}
+
+}  // namespace
+
+InnerVersions::InnerVersions(const at::Tensor& tensor) {
+  for (const at::Tensor& inner : inner_tensors(tensor)) {
+    if (is_watched(inner))
+      all_.push_back(
+          {memory_of(inner), TensorMeta(inner), SavedVersion(inner, /*is_from_outside=*/true)});
+  }
+}
+
+std::vector<const void*> InnerVersions::memories(c10::ArrayRef<at::Tensor> inner) {
+  std::vector<const void*> memories;
+  for (const at::Tensor& tensor : inner) {
+    if (is_watched(tensor)) memories.push_back(memory_of(tensor));
+  }
+  return memories;
+}
+
+std::vector<const void*> InnerVersions::memories() const {
+  std::vector<const void*> memories;
+  for (const Inner& inner : all_) memories.push_back(inner.memory);
+  return memories;
+}
+
+bool InnerVersions::changed() const {
+  return std::any_of(all_.begin(), all_.end(),
+                     [](const Inner& inner) { return inner.version.changed(); });
+}
+
+bool InnerVersions::have(c10::ArrayRef<const void*> memories) const {
+  return !all_.empty() &&
+         std::equal(all_.begin(), all_.end(), memories.begin(), memories.end(),
+                    [](const Inner& inner, const void* memory) { return inner.memory == memory; });
+}
+
+void InnerVersions::check_unchanged(const at::Tensor& tensor, bool may_be_copy,
+                                    c10::function_ref<std::string()> where) const {
+  if (all_.empty()) return;
+  size_t number = 0;
+  for (const at::Tensor& inner : inner_tensors(tensor)) {
+    if (!is_watched(inner)) continue;
+    const Inner* const before = number < all_.size() ? &all_[number] : nullptr;
+    ++number;
+    TORCH_CHECK(!is_freed(inner), where(), " (a tensor in one of a Python class of its own, ",
+                TensorMeta(inner).str(), "): ", kMemoryFreed, kGiveMemoryBack);
+    const bool is_same = before && before->memory == memory_of(inner);
+    TORCH_CHECK(is_same || may_be_copy, where(),
+                ": expected the tensor of a Python class of its own to hold the tensors that it "
+                "held in the forward, got another one (",
+                TensorMeta(inner).str(),
+                "). Do not exchange them between forward and backward, or make a new one.");
+    const bool changed =
+        is_same && (before->version.changed() || before->version.has_other_bytes(inner));
+    TORCH_CHECK(!changed, modified_in_place(before->meta, before->version), where(),
+                ": expected the tensors in one of a Python class of its own as the forward read "
+                "them. Do not write them in the region or between forward and backward, or pass a "
+                "clone.");
+  }
+}
+
+void set_inner_tensors(InnerTensors find) {
+  find_inner = find;
+}
+
+std::vector<at::Tensor> inner_tensors(const at::Tensor& tensor) {
+  std::vector<at::Tensor> all;
+  if (!is_of_python_class(tensor)) return all;
+  add_inner(all, tensor);
+  return all;
+}
+
+HeldStorage::Parts HeldStorage::parts_of(const at::Tensor& tensor) {
+  const UnseenBelowAutograd unseen;
+  std::vector<HeldStorage> parts;
+  for (const at::Tensor& inner : tensors_in(tensor)) {
+    if (inner.defined()) parts.emplace_back(inner);
+  }
+  return parts.empty() ? nullptr
+                       : std::make_shared<const std::vector<HeldStorage>>(std::move(parts));
+}
+
+}  // namespace remat

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The slots of a region, for tensors that autograd saved, and its replays, one for each backward
+// pass that unpacks them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <remat/engine/export.h>
+#include <remat/engine/inner_versions.h>
+#include <remat/engine/op_log.h>
+#include <remat/engine/tensor_meta.h>
+
+namespace remat {
+
+class Region;
+
+/// One tensor that autograd saved in a region's forward and that was dropped.
+struct Slot {
+  Slot(size_t position, const at::Tensor& tensor);
+
+  size_t index;
+  size_t log_position = 0;     ///< Position in the region's OpLog when it was saved.
+  const OpInfo* op = nullptr;  ///< The op that saved it; null for a custom function.
+  TensorMeta meta;
+  SavedVersion version;
+  std::unique_ptr<const InnerVersions> inner;  ///< Set for a tensor subclass.
+  const void* memory;            ///< Its memory: an address, which may have been reused.
+  std::atomic<bool> live{true};  ///< False once its autograd node has been freed.
+  /// If no op has saved the tensor: a hash of its layout, and of its values if these are given
+  /// (Origin::given()). In a call that is left out, a hash of such values alone. 0 means not
+  /// compared.
+  uint16_t layout = 0;
+  Origin origin = Origin::inside();  ///< As logged, if no op has saved it.
+};
+
+/// The values that one replay gives a region's slots, by index; undefined where it gives none.
+using ReplayedSlots = std::vector<at::Tensor>;
+
+/// Note [Passes]: replayed values belong to one backward pass, so they are keyed by its graph task.
+/// If the graph is not retained, each value is freed with the node that held it. If it is retained,
+/// each value is handed over when its node unpacks it, and a node that unpacks twice causes another
+/// replay. Remaining values are freed when the graph task ends, by success or by exception: the
+/// engine then destroys the callbacks it was given, including the one that holds PassEnd.
+///
+/// Note [The last replay]: values that SAVE calls have kept for replays (a result that bare code
+/// reads) are freed as soon as no further replay can come: after a replay for a graph that is not
+/// retained, which frees each node as it passes. Should that backward pass not reach all of the
+/// region's nodes, or throw, the values for the other nodes stay, as they would without a region.
+///
+/// Owned by the region. Usable from any thread.
+class REMAT_API BackwardPasses {
+ public:
+  explicit BackwardPasses(Region& region) : region_(region) {}
+  BackwardPasses(const BackwardPasses&) = delete;
+  BackwardPasses& operator=(const BackwardPasses&) = delete;
+
+  /// Returns the value of `slot` for the backward pass on this thread; replays the region if that
+  /// has not happened for this pass.
+  at::Tensor load(const Slot& slot);
+  /// Replays for that backward pass, unless that has happened.
+  void replay();
+  /// Call it when the node that held slot `index` has been freed.
+  void release(size_t index) noexcept;
+
+ private:
+  struct Pass;
+  class PassEnd;
+
+  std::shared_ptr<Pass> replayed(int graph_task, const Slot* wanted);
+  std::shared_ptr<Pass> find_or_add(int graph_task);
+  void run(Pass& pass);
+  bool is_last(const ReplayedSlots& values) const;
+  void wait_for(Pass& pass);
+  void forget(const Pass* pass) noexcept;
+  void check_not_replaying_here() const;
+  void check_not_replaying(bool holds) const;
+  void check_hooked(const Pass& pass) const;
+
+  Region& region_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Pass>> passes_;  // Guarded by mutex_.
+  std::optional<ReplayedSlots> last_;          // Values of the last replay; guarded by mutex_.
+  // Number of entries in passes_ and last_: lets release() skip the lock in the forward and in
+  // dropped graphs.
+  std::atomic<size_t> count_{0};
+};
+
+}  // namespace remat

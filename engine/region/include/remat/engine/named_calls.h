@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// How a scope handles the named calls made in it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+
+#include <atomic>
+#include <cstddef>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <remat/engine/export.h>
+#include <remat/engine/named_call.h>
+
+namespace remat {
+
+/// The named calls of one forward or replay. Only on the thread of its scope.
+class REMAT_API NamedCalls {
+ public:
+  enum class Action {
+    kRun,   ///< The caller runs the function, then calls end() or abandon().
+    kSkip,  ///< The caller skips the function: to_write(), then results(); or abandon().
+  };
+
+  NamedCalls() = default;
+  NamedCalls(const NamedCalls&) = delete;
+  NamedCalls& operator=(const NamedCalls&) = delete;
+  virtual ~NamedCalls() = default;
+
+  /// `call` begins with these tensor arguments. Throws if the call is not allowed here.
+  virtual Action begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) = 0;
+
+  /// For a skipped call: to_write() returns the tensors that results() will write; results()
+  /// repeats the call's effects and returns what it would return.
+  virtual std::vector<at::Tensor> to_write() = 0;
+  virtual CallResults results() = 0;
+
+  /// An outer scope skips the innermost call, and is about to write these tensors for it. end()
+  /// follows.
+  virtual void before_skip(c10::ArrayRef<at::Tensor> writes,
+                           c10::ArrayRef<at::Tensor> arguments) = 0;
+
+  /// The innermost call has returned. Throws if a replay could not leave it out; then call
+  /// abandon().
+  virtual void end(const CallResults& results) = 0;
+
+  /// The innermost call has thrown.
+  virtual void abandon() noexcept = 0;
+
+  /// After the innermost call autograd will save these tensors for it, in this order: as `saving`
+  /// says or, without it, before the next op. A second time in a call replaces the first.
+  virtual void expect_saved(const std::vector<std::string>& names,
+                            c10::ArrayRef<at::Tensor> tensors, const SavingState& saving) = 0;
+
+  /// Autograd will save these tensors for code of the innermost call, during or after that code.
+  /// Names are looked up by tensor.
+  virtual void name_saved(const std::vector<std::string>& /*names*/,
+                          c10::ArrayRef<at::Tensor> /*tensors*/) {}
+
+  /// Code that a replay runs again will read `tensor` unobserved.
+  virtual void need(const at::Tensor& tensor) = 0;
+
+  /// True in a replay, in which outer scopes are not asked.
+  virtual bool is_replay() const = 0;
+
+  /// True if an op may become a call here: in the region's own code, outside SAVE calls.
+  virtual bool takes_ops() const = 0;
+
+  /// True if the memory of `tensor` came to the function as a bare storage: see Origin::given().
+  virtual bool is_given(const at::Tensor& tensor) const = 0;
+
+  /// Counts the earlier ops of that name, which includes the NameScope.
+  size_t count_op(const std::string& name) { return op_counts_[name]++; }
+
+ private:
+  std::unordered_map<std::string, size_t> op_counts_;
+};
+
+/// False if placeholders do not work in this process (another library uses their dispatch key):
+/// then every result of a SAVE call is kept. Set once, before the first SAVE call.
+extern REMAT_API std::atomic<bool> placeholders_work;
+
+}  // namespace remat

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Logging an op of a region, in the same way for its forward and its replays.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/DispatchKey.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/ArrayRef.h>
+#include <c10/util/SmallVector.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include <remat/engine/op_call.h>
+#include <remat/engine/op_log.h>
+#include <remat/engine/outside_log.h>
+#include <remat/engine/region.h>
+#include <remat/engine/scope.h>
+#include <remat/engine/storage_table.h>
+
+#include <remat/engine/tensor_hash.h>
+
+namespace remat {
+
+/// A region's view of a tensor that an op or a named call gets.
+struct SeenTensor {
+  const at::Tensor* tensor;  ///< In a replay, the shadow if there is one.
+  Origin origin;
+  int64_t moved = 0;  ///< Bytes by which it begins elsewhere than in the forward.
+};
+using SeenTensors = c10::SmallVector<SeenTensor, 6>;
+
+/// Logs `call`: the op, `settings` under which it runs (0 for a plain view, which computes
+/// nothing), its generator's position, and its arguments. `seen` has one entry for each of
+/// call.tensors(). Notes in `storages` what the op gets. `words` is null if the op is not logged.
+void write_op(OpWords* words, const OpCall& call, c10::ArrayRef<SeenTensor> seen, uint64_t settings,
+              const Region& region, StorageTable& storages);
+
+/// Logs a named call: its hash `call`, and its tensor arguments.
+void write_call(OpWords& words, uint64_t call, c10::ArrayRef<SeenTensor> seen,
+                const Region& region);
+
+/// The log entry for a tensor that LibTorch has made of host numbers without an op (torch::tensor):
+/// another value in the replay gives another number. Device tensors are not read.
+inline c10::IValue host_value(const at::Tensor& tensor) {
+  return static_cast<int64_t>(tensor.is_cpu() ? hash_of(tensor) : 0);
+}
+
+/// An op uses `tensor`, whose memory is Origin::given(): the first op that reads it logs its bytes,
+/// up to kMaxCompared. `words` is null if the op is not logged.
+void note_given(const OpCall& call, size_t i, const at::Tensor& tensor, StorageTable& storages,
+                OpWords* words);
+
+/// Hash of the values (up to kMaxCompared bytes, on the CPU only) of a tensor whose memory is
+/// Origin::given() and that no op has read. Never 0.
+uint16_t given_hash(const at::Tensor& tensor);
+
+/// The origin of the results of the op that is about to run. A dispatch mode may fill uninitialised
+/// memory, except where LibTorch makes a tensor of host numbers, bypassing all modes.
+inline Origin origin_of_results(const OpInfo& op) {
+  const bool is_of_mode = op.is_uninitialised() && Scope::modes_here() > 0 &&
+                          !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Python);
+  return is_of_mode ? Origin::inside() : Origin::made_by(op);
+}
+
+/// True if any byte in its storage is not 0.
+bool has_values(const at::Tensor& tensor);
+
+/// True if argument `i` is a tensor of this origin with numbers from the host: an argument of
+/// lift(), or memory, not too large, that the host may have filled since it was met. The latter is
+/// memory that no op has written (torch::tensor of a vector) or wrapped memory (from_numpy). All
+/// zeros do not count: such memory may be unwritten, and a mode that is active in only one of
+/// forward and replay may fill it.
+inline bool shows_host_value(const OpCall& call, size_t i, const at::Tensor& tensor, Origin origin,
+                             const OutsideLog& outside) {
+  if (call.info().is_lift()) return true;
+  const auto is_wrapped = [&] {
+    // A replay wraps it anew, so its origin is unknown.
+    if (origin.is_unknown())
+      return tensor.has_storage() && !tensor.storage().allocator() && !tensor.requires_grad();
+    if (!origin.is_outside()) return false;
+    const OutsideStorage& storage = outside[origin.number()];
+    return storage.is_foreign() && !storage.is_argument() && !storage.meta().requires_grad();
+  };
+  const bool may_be_filled = origin.is_unwritten() || is_wrapped();
+  return C10_UNLIKELY(may_be_filled) && call.info().reads_data() && !call.writes_argument(i) &&
+         tensor.is_cpu() && has_layout(tensor) && tensor.nbytes() <= OutsideStorage::kMaxCompared &&
+         (!origin.is_unwritten() || has_values(tensor));
+}
+
+}  // namespace remat

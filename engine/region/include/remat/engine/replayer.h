@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The interface between regions and replay engines, which recompute dropped tensors.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/FunctionRef.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <remat/engine/export.h>
+#include <remat/engine/held_storage.h>
+#include <remat/engine/tensor_meta.h>
+
+namespace remat {
+
+class Region;
+class RegionInput;
+class Tape;
+
+/// A value of the forward that a replayer keeps, for memory reports.
+struct KeptValue {
+  std::string name;  ///< Such as "%12 = aten::add.Tensor".
+  const TensorMeta& tensor;
+  const HeldStorage& storage;
+};
+
+using ReplayedSlots = std::vector<at::Tensor>;  // As in backward_passes.h.
+
+/// Fills the slots of one region, which owns it. Called from any thread that runs backward,
+/// possibly by several at once.
+class REMAT_API Replayer {
+ public:
+  Replayer() = default;
+  Replayer(const Replayer&) = delete;
+  Replayer& operator=(const Replayer&) = delete;
+  virtual ~Replayer() = default;
+
+  /// Recomputes the live slots of `region` into `slots`, in slot order. Called with no lock held.
+  /// Throws ReplayMismatch if a result differs from what the forward saved, and whatever user code
+  /// throws.
+  virtual void replay(const Region& region, ReplayedSlots& slots) const = 0;
+
+  /// Called on the forward's thread when the forward has ended. Throws if the region cannot be
+  /// replayed.
+  virtual void finish_forward(const Region& region) = 0;
+
+  /// Calls `visit` for each tensor argument that it holds.
+  virtual void visit_inputs(c10::function_ref<void(const RegionInput&)> visit) const = 0;
+
+  /// Calls `visit` for each other value that it keeps of the forward.
+  virtual void visit_kept(c10::function_ref<void(const KeptValue&)> /*visit*/) const {}
+
+  /// A slot of its region has died and others live: it may free what only that slot needs. Called
+  /// if the region is a unit of a cut tape.
+  virtual void slot_released(size_t /*slot*/) const noexcept {}
+
+  /// The tape that it replays; null if it replays a function.
+  virtual const Tape* tape() const { return nullptr; }
+};
+
+}  // namespace remat

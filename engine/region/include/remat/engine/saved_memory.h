@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Detecting changes to saved tensors that autograd does not notice.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <remat/engine/byte_ranges.h>
+#include <remat/engine/op_call.h>
+#include <remat/engine/region.h>
+#include <remat/engine/tensor_layout.h>
+
+namespace remat {
+
+/// Note [Writes by way of data]: `tensor.data` has its own version counter, and an assignment to it
+/// gives a tensor other memory without an op. Autograd notices neither: in backward it goes on with
+/// the saved tensor's present value, whereas a replay recomputes the value at the time of saving.
+/// So both raise when the region ends, if the graph that has saved the tensor still exists and the
+/// write has changed bytes. Nothing is done for a saved tensor until its memory gets a second
+/// version counter: Note [Data hooks]. Only on the forward's thread.
+class SavedMemory {
+ public:
+  /// Adds `slot` of `region`, which holds `tensor`; `original` has the version counter. `is_input`:
+  /// a nested region's input, saved through another tensor.
+  void add(const at::Tensor& tensor, const at::Tensor& original,
+           const std::shared_ptr<const Region>& region, const Slot& slot, bool is_input);
+
+  /// A tensor with its own version counter exists on the memory of `tensor`.
+  void after_data(const at::Tensor& tensor);
+  /// Likewise for all tensors on `storage`.
+  void after_data(const c10::Storage& storage);
+
+  /// `tensor` is about to get other memory.
+  void before_set_data(const at::Tensor& tensor);
+
+  /// `tensor` is about to be written. It lies on memory from outside, where it may be a `data`
+  /// tensor that is older than the data hooks.
+  void before_outside_write(const at::Tensor& tensor);
+  /// before_write(): `op` is about to write `tensor`. after_writes(): the op's writes are done.
+  void before_write(const at::Tensor& tensor, const OpInfo& op);
+  void after_writes() {
+    if (C10_UNLIKELY(!writes_.empty())) finish_writes();
+  }
+
+  /// A live slot whose tensor has been changed, null if there is none, and the op that wrote it;
+  /// null if its memory was exchanged.
+  std::pair<const Slot*, const OpInfo*> find_change();
+
+ private:
+  /// A saved tensor; the first two addresses may have been reused.
+  struct Saved {
+    const Slot* slot;
+    const c10::TensorImpl* tensor;
+    const c10::StorageImpl* storage;
+    const void* versions;
+    ByteRange bytes;                 // In the storage; everything if there are gaps.
+    c10::VariableVersion counter{};  // Set if it differs from the slot's; keeps the address.
+    bool is_watched = false;
+  };
+  /// A saved tensor that others may write.
+  struct Watched {
+    const Slot* slot;
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // Keeps the address.
+    const void* versions;
+    ByteRange bytes;
+    std::optional<TensorLayout> layout;  // If it is known.
+    const OpInfo* written_by = nullptr;
+  };
+  struct Write {
+    Watched* to;
+    const OpInfo* op;
+    at::Tensor tensor;
+    uint64_t bytes;  // Hash.
+  };
+  void watch(Saved& saved, const c10::Storage& storage, std::optional<TensorLayout> layout);
+  void finish_writes();
+
+  std::vector<std::shared_ptr<const Region>> regions_;  // Regions of the slots; several if cut.
+  std::vector<Saved> saved_;
+  std::unordered_multimap<const c10::StorageImpl*, Watched> watched_;
+  std::vector<const Slot*> exchanged_;
+  std::vector<Write> writes_;  // Writes of the running op.
+};
+
+}  // namespace remat

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The .grad of leaves while a replay repeats a backward.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+
+#include <c10/util/FunctionRef.h>
+#include <torch/csrc/autograd/function_hook.h>
+
+#include <cstddef>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <remat/engine/backward_observer.h>
+#include <remat/engine/outside_log.h>
+#include <remat/engine/region.h>
+#include <remat/engine/scope.h>
+#include <remat/engine/torch_compat.h>
+
+namespace remat {
+
+/// Note [The .grad of a replay]: a function that calls backward() has accumulated into its leaves
+/// in the forward. Its replay calls backward() again. Meanwhile each leaf has the .grad that it had
+/// before the first time; the real one is restored when the replay ends. If the forward added to a
+/// .grad in place, its earlier value is gone: an undefined one stands for it, and code that reads
+/// it finds another tensor than in the forward. If a sum replaced it (create_graph, retain_grad()),
+/// the region has kept it.
+class LeafGrads {
+ public:
+  explicit LeafGrads(const Region& region) : region_(region) {}
+  LeafGrads(const LeafGrads&) = delete;
+  LeafGrads& operator=(const LeafGrads&) = delete;
+  ~LeafGrads();
+
+  /// Sets aside the .grad of each leaf reachable from `roots`, unless that has been done.
+  void set_aside(const EdgeList& roots);
+
+  /// Does so for those of `tensors` that are not leaves: retain_grad() gives them a .grad, too.
+  void set_aside_retained(c10::ArrayRef<at::Tensor> tensors);
+
+  /// Removes the retain_grad() hooks of other reachable tensors, except on nodes for which `is_own`
+  /// is true.
+  void take_retained(const EdgeList& roots, c10::ArrayRef<at::Tensor> but,
+                     c10::function_ref<bool(const torch::autograd::Node&)> is_own);
+
+ private:
+  struct Retained {
+    NodePtr node;
+    size_t output;
+    std::unique_ptr<torch::autograd::FunctionPreHook> hook;
+  };
+  void set_aside(const at::Tensor& tensor);
+  at::Tensor before(const at::Tensor& tensor) const;
+
+  const Region& region_;
+  // Each leaf with its .grad.
+  std::unordered_map<const c10::TensorImpl*, std::pair<at::Tensor, at::Tensor>> leaves_;
+  std::vector<Retained> retained_;
+};
+
+/// The .grad of captured tensors and arguments during a replay, restored afterwards: the function
+/// has already set it in the forward (w.grad = None), and other regions have added to it since.
+class SetGrads {
+ public:
+  explicit SetGrads(const OutsideLog& outside);
+  SetGrads(const SetGrads&) = delete;
+  SetGrads& operator=(const SetGrads&) = delete;
+  ~SetGrads();
+
+ private:
+  std::vector<at::Tensor> tensors_;
+  std::vector<at::Tensor> grads_;
+  // False if the function sets no .grad: then a new .grad may come from another thread, and stays.
+  bool sets_new_;
+};
+
+}  // namespace remat

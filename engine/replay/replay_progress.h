@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The progress of a replay, and how it ends.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
+
+#include <cstddef>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include <remat/engine/op_call.h>
+#include <remat/engine/region.h>
+#include <remat/engine/region_body.h>
+#include <remat/engine/trace_sink.h>
+
+#include "replay_comparison.h"
+#include "replay_memory.h"
+
+namespace remat {
+
+/// Assigns each tensor that autograd saves to the slot at the same position in the forward's order,
+/// compares the two, and stops the replay when every needed slot is filled.
+class ReplayProgress {
+ public:
+  ReplayProgress(const Region& region, const RegionBody& body, ReplayedSlots& slots,
+                 const ReplayComparison& comparison);
+  ReplayProgress(const ReplayProgress&) = delete;
+  ReplayProgress& operator=(const ReplayProgress&) = delete;
+
+  /// True if the running code is the region's function, not a backward inside it.
+  bool is_own_code() const;
+  /// True if the running code is compared with the forward.
+  bool compares() const {
+    return compares_backward() && region_.determinism() != Determinism::kNone;
+  }
+  /// Like compares(), for backward passes inside the function.
+  bool compares_backward() const {
+    return region_.intercept() && !stopped_ && !comparison_.has_ended() && is_watched() &&
+           is_own_code();
+  }
+
+  /// While not watched, the running code does not count: a SAVE call that threw in the forward runs
+  /// again to throw again, or a skipped call's results have not been made yet. The calls nest.
+  bool is_watched() const { return unwatched_ == 0; }
+  void look_away() { ++unwatched_; }
+  void watch_again() { --unwatched_; }
+
+  /// begin_op() is called before an op runs, end_op() afterwards. Both may stop the replay.
+  void begin_op(const OpCall& call) {
+    if (C10_UNLIKELY(std::exchange(op_.stops_before_next, false))) stop();
+    op_.info = &call.info();
+    op_.writes = call.info().writes() && writes_any_argument(call);
+  }
+  void end_op() {
+    op_.info = nullptr;
+    op_.writes = false;
+    if (C10_UNLIKELY(op_.stops_after)) stop();
+  }
+
+  /// Autograd has saved `tensor`, whose data is `value`: fills the next slot. May stop the replay.
+  void receive(const at::Tensor& tensor, const at::Tensor& value);
+  /// Fills slot `index`, the next one, for a call that does not run.
+  void fill(size_t index, const at::Tensor& value);
+  /// Skips `count` slots, which belong to a call that threw.
+  void pass_slots(size_t count) { count_ += count; }
+  /// Number of slots passed.
+  size_t slot_count() const { return count_; }
+
+  /// Throws the body's stop, or lets code that cannot be left by an exception end first.
+  void stop();
+  void stop_if_complete();
+  /// True once every needed slot is filled and the function was told to stop: what it throws then
+  /// is the stop.
+  bool stopped() const { return stopped_; }
+
+  bool failed() const { return error_ != nullptr; }
+  void fail(std::exception_ptr error) {
+    if (!error_) error_ = std::move(error);  // The function may have caught the first one.
+  }
+  /// Calls `fn`. What it throws, except the stop, becomes the replay's error, even if the region's
+  /// function catches it.
+  template <class Fn>
+  decltype(auto) or_fail(Fn&& fn) {
+    try {
+      return std::forward<Fn>(fn)();
+    } catch (...) {
+      if (!stopped_) fail(std::current_exception());
+      throw;
+    }
+  }
+  /// Like or_fail(), for c10::Error only, which includes remat's errors. Other exceptions come from
+  /// user code that runs when an argument is read, and were thrown in the forward, too.
+  template <class Fn>
+  decltype(auto) or_fail_unless_users(Fn&& fn) {
+    try {
+      return std::forward<Fn>(fn)();
+    } catch (const c10::Error&) {
+      if (!stopped_) fail(std::current_exception());
+      throw;
+    }
+  }
+
+  /// Raise errors after the function has returned: a mismatch that it caught, or slots that it did
+  /// not reach.
+  void check_no_error() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+  void check_all_slots() const;
+
+  TraceScope trace_scope() const {
+    return {.region = &region_, .whole = &region_, .is_replay = true, .slot = count_};
+  }
+
+ private:
+  static bool writes_any_argument(const OpCall& call);
+  bool is_saved_by_same_op(const Slot& slot) const;
+  bool is_saved_by_custom_function() const;
+  void check_position(const at::Tensor& tensor) const;
+  void check(const at::Tensor& tensor) const;
+  [[noreturn]] void mismatch(size_t index, const std::string& expected, const std::string& got,
+                             const std::string& detail) const;
+
+  const Region& region_;
+  const RegionBody& body_;
+  ReplayedSlots& values_;
+  const ReplayComparison& comparison_;
+  const size_t slot_end_;  // One past the last slot to be filled.
+  /// State when the replay began.
+  struct Begin {
+    int graph_task;
+    int uncaught_exceptions;
+  };
+  const Begin begin_;
+  struct Op {
+    const OpInfo* info = nullptr;  // Null if no op runs.
+    bool writes = false;           // Writes one of its arguments.
+    bool stops_after = false;
+    bool stops_before_next = false;  // Stop before the next op.
+  };
+  Op op_;
+  size_t count_ = 0;
+  size_t unwatched_ = 0;
+  bool stopped_ = false;
+  std::exception_ptr error_;
+};
+
+}  // namespace remat

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Hooks on tensors that outlive a replay.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+#include <torch/csrc/autograd/cpp_hook.h>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <remat/engine/backward_observer.h>
+#include <remat/engine/region_body.h>
+#include <remat/engine/scope.h>
+#include <remat/engine/torch_compat.h>
+
+namespace remat {
+
+/// Restores hooks on arguments and captured tensors after a replay. These tensors are in the
+/// forward's graph, which already has the hooks that the function sets on them, and the replay sets
+/// them again. On destruction this removes the replay's hooks, and restores the hooks that the
+/// replay has removed. A function may replace its own hooks: if it removes as many as it sets, both
+/// changes stay.
+class TensorHooks {
+ public:
+  /// Skips tensors without gradient, and stale views: Note [When a view gets its node]. A tensor
+  /// may occur twice.
+  TensorHooks(c10::ArrayRef<at::Tensor> arguments, c10::ArrayRef<at::Tensor> captured,
+              const RegionBody& body);
+  TensorHooks(const TensorHooks&) = delete;
+  TensorHooks& operator=(const TensorHooks&) = delete;
+  ~TensorHooks();
+
+  /// True if a backward from `roots` would run hooks on tensors whose hooks have changed.
+  bool changed_before(const EdgeList& roots) const;
+
+  /// True if more hooks have been removed from a tensor than were set on it.
+  bool lost() const;
+
+ private:
+  struct Kept {
+    size_t count = 0;                     // Number of hooks that are set.
+    torch::autograd::hooks_list hooks{};  // C++ hooks, which belong to the tensor.
+    NodePtr node{};                       // Its grad_fn; an in-place write replaces it.
+    size_t of_node = 0;                   // Number of hooks on that node.
+    // The retain_grad() hook of an argument, which is another tensor than in the forward.
+    std::optional<size_t> output{};
+    std::unique_ptr<torch::autograd::FunctionPreHook> retained{};
+  };
+
+  void keep(const at::Tensor& tensor, bool is_argument);
+  static void restore(const at::Tensor& tensor, Kept& kept);
+
+  std::vector<at::Tensor> tensors_;
+  std::vector<Kept> kept_;  // One per tensor.
+  std::unique_ptr<KeptHooks> of_language_;
+};
+
+}  // namespace remat

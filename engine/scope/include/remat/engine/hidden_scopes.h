@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Hiding scopes of this thread temporarily.
+#pragma once
+
+#include <ATen/SavedTensorHooks.h>
+
+#include <cstddef>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include <remat/engine/export.h>
+#include <remat/policy/policy.h>
+
+namespace remat {
+
+class Scope;
+
+/// Hides all scopes of this thread while alive: user callbacks run as if outside every region, and
+/// ops are not intercepted.
+class REMAT_API SuspendScopes {
+ public:
+  SuspendScopes();
+  SuspendScopes(const SuspendScopes&) = delete;
+  SuspendScopes& operator=(const SuspendScopes&) = delete;
+  ~SuspendScopes();
+
+ private:
+  Scope* hidden_;
+  bool ops_were_seen_;
+};
+
+/// Destroys `held` as if outside every region: its destructor may run user code.
+template <class T>
+void drop_unseen(T&& held) noexcept {
+  const SuspendScopes suspend;
+  const std::remove_reference_t<T> dying = std::forward<T>(held);
+}
+
+/// Hides a scope and everything inside it, including PyTorch's own hooks, while alive.
+class REMAT_API HiddenScopes {
+ public:
+  /// Also hides the user hooks directly around `scope` (remat's and PyTorch's): tensors saved then
+  /// are remat's own.
+  explicit HiddenScopes(const Scope& scope);
+  /// With Keep::kAllRegions, hides everything up to the outermost region. Tensors saved then are
+  /// kept for the user, by the hooks or the region around.
+  HiddenScopes(const Scope& scope, Keep keep);
+  HiddenScopes(const HiddenScopes&) = delete;
+  HiddenScopes& operator=(const HiddenScopes&) = delete;
+  ~HiddenScopes();
+
+ private:
+  void hide(const Scope& scope);
+  void hide_python_hooks(size_t count);
+
+  Scope* hidden_;
+  std::optional<at::impl::SavedTensorDefaultHooksTLS> python_hooks_;  // The hooks before.
+};
+
+}  // namespace remat

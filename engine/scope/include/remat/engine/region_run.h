@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What a scope knows about the region whose function it runs, and about its segments.
+#pragma once
+
+#include <cstdint>
+
+#include <remat/engine/export.h>
+#include <remat/engine/trace_sink.h>
+#include <remat/policy/policy.h>
+
+namespace remat {
+
+class NamedCalls;
+class RegionPolicy;
+
+/// The part of a scope that runs the function of a region: in the forward or in a replay. Only on
+/// the scope's thread.
+class REMAT_API RegionRun {
+ public:
+  RegionRun() = default;
+  RegionRun(const RegionRun&) = delete;
+  RegionRun& operator=(const RegionRun&) = delete;
+  virtual ~RegionRun() = default;
+
+  virtual const Region& region() const = 0;
+
+  /// Process-wide id of a replay; 0 for a forward.
+  virtual uint64_t replay_id() const = 0;
+
+  /// Current position in the region.
+  virtual TraceScope trace_scope() const = 0;
+
+  /// Handles the named calls made here.
+  virtual NamedCalls& named_calls() = 0;
+
+  /// True if nested regions that begin here may be replayed from tapes: Note [Nested tapes].
+  virtual bool allows_tapes() const = 0;
+
+  /// A nested region begins here that would have a tape if `wanted`. Returns whether it has one; a
+  /// replay decides as the forward did.
+  virtual bool decide_tape(bool wanted) = 0;
+
+  /// Returns allows_tapes() of this thread's innermost region; true if there is none.
+  static bool tapes_allowed_here();
+
+  /// Calls decide_tape() of the thread's regions, the outermost first.
+  static bool decide_tape_here(bool wanted);
+};
+
+/// The part of a cut region's scope that knows which segment an op belongs to. Only on the scope's
+/// thread.
+class REMAT_API SegmentPolicies {
+ public:
+  SegmentPolicies() = default;
+  SegmentPolicies(const SegmentPolicies&) = delete;
+  SegmentPolicies& operator=(const SegmentPolicies&) = delete;
+  virtual ~SegmentPolicies() = default;
+
+  /// An op is about to run. Returns the policy of its segment; null if it has none.
+  virtual const RegionPolicy* enter() = 0;
+
+  /// A rule gives SAVE or OFFLOAD to the next leaf op.
+  virtual void save_next(Policy policy) = 0;
+
+  /// A rule gives SAVE or OFFLOAD to a composite op that has just run.
+  virtual void save_results(const OpCall& call, Policy policy) = 0;
+};
+
+}  // namespace remat

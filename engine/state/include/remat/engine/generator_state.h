@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// States of random number generators: read at region entry, set for a replay, put back after it.
+#pragma once
+
+#include <ATen/core/Generator.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <remat/engine/export.h>
+#include <remat/engine/op_call.h>
+
+namespace at {
+struct CPUGeneratorImpl;
+}
+
+namespace remat {
+
+/// The state of one generator at one moment. Holds the generator.
+class REMAT_API GeneratorState {
+ public:
+  /// Reads the state under the generator's own mutex. Throws ValueError if `generator` is
+  /// undefined.
+  static GeneratorState read(const at::Generator& generator);
+
+  const at::Generator& generator() const { return generator_; }
+
+  /// True if the generator is still in this state: nobody has drawn from it or seeded it since.
+  bool is_current() const;
+
+  /// Sets the generator back to this state.
+  void restore() const;
+
+ private:
+  /// The Mersenne Twister of the CPU: its words, 2.5 kB, its place in them and the two cached
+  /// normal samples.
+  struct Twister {
+    uint64_t seed;
+    int left;
+    bool seeded;
+    uint32_t next;
+    std::shared_ptr<const std::array<uint32_t, 624>> words;
+    std::optional<float> next_float;
+    std::optional<double> next_double;
+    bool operator==(const Twister& other) const;
+  };
+  /// CUDA's counter-based generator: seed and offset are its whole state, and reading them
+  /// allocates nothing.
+  using Philox = std::pair<uint64_t, uint64_t>;
+  /// Any other generator, by its state tensor, which is on the CPU.
+  using Opaque = c10::intrusive_ptr<c10::TensorImpl>;
+  using Value = std::variant<Twister, Philox, Opaque>;
+
+  GeneratorState(at::Generator generator, Value value)
+      : generator_(std::move(generator)), value_(std::move(value)) {}
+  static Value value_of(c10::GeneratorImpl& generator);
+  static Twister read_twister(at::CPUGeneratorImpl& cpu);
+
+  at::Generator generator_;
+  Value value_;
+};
+
+/// States of the default generators of the CPU and of each CUDA device in use, then of `named`.
+REMAT_API std::vector<GeneratorState> read_generators(const std::vector<at::Generator>& named);
+
+/// Keeps only the states whose generator has moved since.
+REMAT_API void drop_current(std::vector<GeneratorState>& states);
+
+/// Tells, from a few words of a generator's state, whether it has moved since. Holds the generator.
+class REMAT_API GeneratorMark {
+ public:
+  explicit GeneratorMark(const at::Generator& generator);
+
+  const at::Generator& generator() const { return generator_; }
+  bool has_moved() const;
+
+ private:
+  // Position of the CPU's Mersenne Twister, and some words of its state. All words change after 624
+  // draws.
+  using Words = std::array<uint64_t, 12>;
+  static Words words_of(c10::GeneratorImpl& cpu);
+  friend uint64_t position_of(const at::Generator& generator);
+
+  at::Generator generator_;
+  Words words_{};
+  std::optional<GeneratorState> state_;  // For generators other than the CPU's.
+};
+
+/// A hash of the generator's position: for the CPU of the words that a GeneratorMark has, for CUDA
+/// of seed and offset; 0 for others.
+REMAT_API uint64_t position_of(const at::Generator& generator);
+
+/// Marks of the generators that read_generators() reads.
+REMAT_API std::vector<GeneratorMark> mark_generators(const std::vector<at::Generator>& named);
+
+/// A number that changes whenever the op would draw other numbers: it exposes a replay whose
+/// function seeds a generator differently. The generator is the one among the op's arguments, else
+/// the default one of its device. 0 for devices other than CPU and CUDA. Call it before the op
+/// runs, for an op that may draw.
+uint64_t draw_position(const OpCall& call);
+
+/// On destruction sets each generator back to its state at add(). Not for two threads at once: see
+/// Turn.
+///
+/// Note [Generators and threads]: a generator is one stream for the whole process. Replays that
+/// draw take turns, by thread. A forward that draws in another thread meanwhile is not held back:
+/// threads that draw at the same time need generators of their own, with or without remat.
+class REMAT_API KeptGenerators {
+ public:
+  KeptGenerators() = default;
+  /// Adds the generators of `states` and sets them to these states.
+  explicit KeptGenerators(const std::vector<GeneratorState>& states);
+  KeptGenerators(const KeptGenerators&) = delete;
+  KeptGenerators& operator=(const KeptGenerators&) = delete;
+  ~KeptGenerators();
+
+  void add(const at::Generator& generator) { present_.push_back(GeneratorState::read(generator)); }
+
+ private:
+  std::vector<GeneratorState> present_;
+};
+
+}  // namespace remat

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The numbers of nodes that autograd makes on its own threads, as they are without replays.
+#pragma once
+
+#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <cstdint>
+
+#include <remat/engine/export.h>
+
+namespace remat {
+
+/// Note [Numbers on autograd's threads]: autograd runs the node with the highest number first,
+/// which decides the order in which gradients are added. Each thread counts its nodes. A backward
+/// with create_graph makes nodes on the threads of devices, and they stand in one graph with those
+/// of the forward's thread. Replays make nodes on the threads of devices, too, so all later nodes
+/// there would get higher numbers than in plain code. So when a backward with create_graph is done,
+/// the nodes that it has made get the numbers that they would have without replays.
+
+/// While alive, nodes that this thread makes are a replay's. Threads that are not autograd's own
+/// are left out: their nodes come one after the other with or without replays.
+class REMAT_API ReplayedNodes {
+ public:
+  ReplayedNodes();
+  ReplayedNodes(const ReplayedNodes&) = delete;
+  ReplayedNodes& operator=(const ReplayedNodes&) = delete;
+  ~ReplayedNodes();
+
+ private:
+  bool is_counted() const { return begin_ != kNotCounted; }
+
+  static constexpr uint64_t kNotCounted = ~uint64_t{0};
+  const uint64_t begin_;  ///< Number of the first one.
+};
+
+/// A backward with create_graph that is called outside of regions, while alive.
+class REMAT_API NumberedNodes {
+ public:
+  NumberedNodes();
+  NumberedNodes(const NumberedNodes&) = delete;
+  NumberedNodes& operator=(const NumberedNodes&) = delete;
+  ~NumberedNodes();
+
+  /// Gives the backward's nodes, which lie behind its results, their numbers.
+  void number(const torch::autograd::variable_list& results) const;
+
+  /// As number(), for a backward that has accumulated into the leaves behind `roots`.
+  void number_grads(const torch::autograd::edge_list& roots) const;
+
+ private:
+  const uint64_t thread_;
+  const uint64_t begin_;
+};
+
+}  // namespace remat

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// LibTorch's settings that change what an op computes: read at region entry, set for a replay.
+#pragma once
+
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/typeid.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include <remat/engine/export.h>
+#include <remat/engine/op_call.h>
+
+namespace remat {
+
+/// Settings that all threads share.
+struct ProcessSettings {
+  caffe2::TypeMeta default_dtype;
+  uint32_t flags = 0;
+  bool operator==(const ProcessSettings&) const = default;
+};
+
+/// This thread's settings for forward-mode AD, autocast and denormal numbers, and the process's
+/// default dtype, deterministic flags, and allowed libraries and attention backends.
+class REMAT_API ThreadState {
+ public:
+  /// Reads the present settings.
+  static ThreadState read();
+
+  /// Throws, with `region_label`, if the present float32 precision differs: LibTorch reports the
+  /// precision, but not how it was set, so a replay cannot restore it.
+  void check_precision(const std::string& region_label) const;
+
+ private:
+  friend class ReplayThreadState;
+  static constexpr size_t kAutocastDevices = 10;
+
+  ThreadState() = default;
+  /// Reads the thread's settings, without precision and process settings.
+  static ThreadState read_thread();
+  void restore_thread() const;
+
+  std::array<c10::ScalarType, kAutocastDevices> autocast_dtype_{};
+  uint32_t autocast_enabled_ = 0;
+  bool autocast_cache_ = true;
+  bool forward_ad_ = true;
+  bool flushes_denormals_ = false;
+  int threads_ = 0;  // Number of threads that an op may use.
+  uint32_t precision_ = 0;
+  ProcessSettings process_;
+};
+
+/// The settings at construction that an op's bits depend on. All ops depend on the flushing of
+/// denormals and the use of MKL-DNN; ops that are not pointwise also on other libraries,
+/// deterministic flags and the number of threads; ops that may multiply matrices also on the
+/// precision.
+class REMAT_API ComputeSettings {
+ public:
+  ComputeSettings();
+
+  /// A nonzero difference if the settings that `op` depends on have changed; else 0.
+  uint64_t changed(const OpInfo& op) const;
+
+ private:
+  enum class Kind : uint8_t { kPointwise, kOther, kProduct };
+  static Kind kind_of(const OpInfo& op);
+  static uint64_t read(Kind kind);
+
+  std::array<uint64_t, 3> at_first_;  // Indexed by Kind.
+};
+
+/// While alive, this thread computes under `state`, with gradients recorded, and without autocast's
+/// weight cache if the region `casts_weights`.
+///
+/// Note [Autocast's weight cache]: the forward uses the cache as it would without remat. A weight
+/// that two regions share is cast once and its gradient accumulates at that one cast; otherwise
+/// gradients would not be bitwise equal to those of plain code. A replay neither reads nor fills
+/// the cache: casting again saves nothing for backward and gives the same values.
+///
+/// Note [Settings of the process]: replays that need the same settings run side by side; one that
+/// needs others waits in blocking_wait() until those have ended, and the last one restores what was
+/// there before the first. Meanwhile, threads that compute outside replays see the replays'
+/// settings, as with any other change of process settings.
+class REMAT_API ReplayThreadState {
+ public:
+  ReplayThreadState(const ThreadState& state, bool casts_weights);
+  ReplayThreadState(const ReplayThreadState&) = delete;
+  ReplayThreadState& operator=(const ReplayThreadState&) = delete;
+  ~ReplayThreadState();
+
+ private:
+  ProcessSettings outer_;
+  ThreadState present_;
+  c10::AutoGradMode grad_mode_{true};
+  c10::InferenceMode inference_mode_{false};
+};
+
+}  // namespace remat

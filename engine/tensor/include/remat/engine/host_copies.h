@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Device-to-host copies that return before they are done.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/Device.h>
+#include <c10/util/SmallVector.h>
+
+#include <cstddef>
+
+#include <remat/engine/export.h>
+#include <remat/engine/op_call.h>
+
+namespace remat {
+
+/// Position of the argument "non_blocking"; the number of arguments if there is none.
+REMAT_API size_t non_blocking_argument(const c10::FunctionSchema& schema);
+
+/// Waits for a non-blocking copy to the host.
+///
+/// Note [Copies to the host]: a program that copies to the host without waiting waits later, by an
+/// event or for the device, which no op shows. remat may read that memory earlier: hooks, stores
+/// and copies before a write get an op's result as soon as the op has run. So such a copy waits if
+/// it runs in a region. A tape does not repeat the function's waits, so its copies wait, too.
+class REMAT_API HostCopy {
+ public:
+  /// Construct it before the op runs; `non_blocking` is the position of that argument.
+  HostCopy(const OpCall& call, size_t non_blocking);
+
+  /// True if the op copies to the host and returns without waiting.
+  bool returns_early() const { return !devices_.empty(); }
+
+  /// Call it after the op has run.
+  void wait() const;
+
+ private:
+  c10::SmallVector<c10::Device, 1> devices_;  // Devices that the op copies from.
+};
+
+}  // namespace remat

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// SAVE calls of collectives, which may still be running when the op has returned.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <c10/util/ArrayRef.h>
+
+#include <cstddef>
+#include <vector>
+
+#include <remat/engine/named_call.h>
+#include <remat/engine/op_call.h>
+#include <remat/engine/op_log.h>
+
+#include "call_products.h"
+#include "forward_state.h"
+#include "pending_writes.h"
+#include "saved_call.h"
+
+namespace remat {
+
+/// Keeps results of collectives that the host may read without an op, and tracks which collectives
+/// may still write.
+class CallCollectives {
+ public:
+  CallCollectives(ForwardState& state, CallProducts& products, PendingWrites& pending)
+      : state_(state), products_(products), pending_(pending) {}
+  CallCollectives(const CallCollectives&) = delete;
+  CallCollectives& operator=(const CallCollectives&) = delete;
+
+  /// An op of a SAVE call is about to run: a collective, a send or a receive.
+  void before_op(const OpCall& call);
+  /// The op writes `tensor`. Throws NotImplementedError if an op of the region has saved it.
+  void note_received(const OpInfo& op, const at::Tensor& tensor, Origin origin) const;
+  /// `call`, of a collective, has returned `results`.
+  void end_call(const SavedCall& call, const CallResults& results);
+
+  /// An op outside SAVE calls is about to read the inner tensors of `wrapper`, a tensor subclass;
+  /// null if a slot or the user needs them. Handles results of functional collectives.
+  void read_inside(const at::Tensor& wrapper, const OpInfo* reader);
+
+  /// The function has returned: keeps results that it has waited for.
+  void finish();
+
+ private:
+  void note_functional(const SavedCall& call, c10::ArrayRef<at::Tensor> results);
+  void keep_for_host(const at::Tensor& tensor);
+
+  ForwardState& state_;
+  CallProducts& products_;
+  PendingWrites& pending_;
+  struct Unread {
+    at::Tensor tensor;
+    size_t slot;  // Number of slots at that time.
+    c10::IValue work;
+  };
+  std::vector<Unread> unread_;  // Results of async collectives, for the host.
+  bool is_async_ = false;       // The running collective is async.
+};
+
+}  // namespace remat

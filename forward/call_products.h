@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Results and writes of a forward's SAVE calls: who reads them, and what is kept.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/FunctionRef.h>
+
+#include <any>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include <remat/engine/call_log.h>
+#include <remat/engine/op_call.h>
+#include <remat/engine/op_log.h>
+
+#include <remat/engine/user_pair.h>
+#include "forward_slots.h"
+#include "forward_state.h"
+#include "outside_watch.h"
+#include "pending_writes.h"
+#include "saved_call.h"
+
+namespace remat {
+
+/// Note [What a SAVE call keeps]: of the tensors that autograd saves in it, those made by the call,
+/// by another SAVE call or outside the region are kept, as without remat. Those made by code of the
+/// region that a replay runs again are not: a replay gets them from the call's arguments
+/// (CallRecord::refills). The call's results are kept when an op outside SAVE calls reads their
+/// data. At the end of the region they are released if no slot comes after that op, because no
+/// replay gets there.
+class CallProducts {
+ public:
+  /// `running` is the running SAVE call.
+  CallProducts(ForwardState& state, OutsideWatch& outside, ForwardSlots& slots,
+               PendingWrites& pending, const SavedCall& running)
+      : state_(state),
+        region_(*state.region),
+        outside_(outside),
+        slots_(slots),
+        pending_(pending),
+        running_(running) {}
+  CallProducts(const CallProducts&) = delete;
+  CallProducts& operator=(const CallProducts&) = delete;
+
+  /// A named call has begun, the next one in order.
+  void begin_call() { ends_.emplace_back(); }
+  /// A RECOMPUTE call has begun (+1) or ended (-1).
+  void count_recomputed(int change) { recomputed_ += change; }
+
+  /// The running SAVE call ends: results kept from here on use the present hooks and context.
+  void end_call();
+  /// The hooks of the call that made product `number` are not used again.
+  void forget_hooks(size_t number) { ends_[region_.calls().product(number).call()].first = {}; }
+
+  /// Describes result `position` of the running SAVE call. Throws if a replay could not replace it.
+  CallOutput output_of(const at::Tensor& tensor, size_t position);
+  /// Adds a write of the running call.
+  void add_write(const SavedCall::Written& written);
+
+  /// The product whose value the tensor has: made by a call, or written outside by one.
+  std::optional<size_t> product_in(const at::Tensor& tensor) const;
+
+  /// An op outside SAVE calls is about to use a tensor of this origin as argument `argument`.
+  void before_use(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);
+  /// Unobserved code reads `tensor`, or may.
+  void need(const at::Tensor& tensor);
+  /// `reader` is about to read product `number`; null for unobserved code.
+  void read(size_t number, const at::Tensor& tensor, const OpInfo* reader);
+  /// `tensor` has the value of that product, which is about to be written.
+  void keep_copy(CallProduct& product, const at::Tensor& tensor);
+  /// True if a SAVE call of a collective has made or written it.
+  bool is_of_collective(size_t number) const;
+
+  /// The pair that gets a tensor that autograd saves in a call, unless a pair was opened in the
+  /// call.
+  UserPair pair_for_saved(const CallRecord& record, const at::Tensor& tensor,
+                          c10::function_ref<bool()> is_opened_in_call) const;
+
+ private:
+  void check_result(const at::Tensor& tensor, size_t position) const;
+  bool is_made_here(Origin origin) const;
+  size_t product_of(const at::Tensor& tensor);
+  void read_outside(const at::Tensor& tensor, Origin origin, const OpInfo* reader);
+  KeepReason reason_for(const OpInfo* reader) const;
+  void report_implicit(const CallProduct& product, const std::string& reader) const;
+  void keep(CallProduct& product, const at::Tensor& tensor, KeepReason reason);
+  void keep_through_hooks(CallProduct& product, const at::Tensor& tensor,
+                          c10::function_ref<void()> keep);
+  bool may_store(const CallRecord& record, const at::Tensor& tensor) const;
+  bool is_stored_argument(const at::Tensor& tensor) const;
+
+  ForwardState& state_;
+  Region& region_;
+  OutsideWatch& outside_;
+  ForwardSlots& slots_;
+  PendingWrites& pending_;
+  const SavedCall& running_;
+  // The pair that was open in the region at a call's end, and its context; one per call.
+  std::vector<std::pair<UserPair, std::any>> ends_;
+  int recomputed_ = 0;                                   // Number of running RECOMPUTE calls.
+  std::unordered_set<size_t> outside_in_graph_;          // Outside storages that joined the graph.
+  std::unordered_map<size_t, size_t> outside_products_;  // By outside storage, until it is read.
+  std::unordered_map<size_t, size_t> base_products_;     // The previous product on its storage.
+};
+
+}  // namespace remat

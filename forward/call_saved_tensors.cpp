@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Keeping tensors that autograd saves in SAVE calls.
+#include "call_saved_tensors.h"
+
+#include <c10/util/Exception.h>
+#include <c10/util/irange.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <remat/engine/hidden_scopes.h>
+#include <remat/engine/op_observer.h>
+#include <remat/engine/result_aliases.h>
+#include <remat/engine/saved_tensors_hooks.h>
+
+#include <remat/engine/saved_original.h>
+#include <remat/engine/taken_gradients.h>
+#include <remat/engine/unseen.h>
+
+namespace remat {
+namespace {
+
+constexpr const char* kWrittenByWayOfData =
+    "Write it after backward, or with gradients off (`with torch.no_grad(): w.mul_(2)`), which "
+    "autograd notices, or pass a clone.";
+
+}  // namespace
+
+/// Stands for a tensor that autograd saved in a SAVE call: a slot that is filled from the call's
+/// arguments, or the tensor itself, kept by the scopes around the region.
+class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks {
+ public:
+  explicit Hook(CallSavedTensors& calls) : calls_(&calls), region_(calls.state_.region) {}
+  Hook(const Hook&) = delete;
+  Hook& operator=(const Hook&) = delete;
+  ~Hook() override {
+    if (slot_) region_->release(*slot_);
+    if (kept_) kept_->live = false;
+    if (waiting_) std::replace(calls_->pending_.begin(), calls_->pending_.end(), this, {});
+  }
+
+  void call_pack_hook(const at::Tensor& tensor) override {
+    SavedCall* const call = calls_->call_that_saves(tensor);
+    if (!call) calls_->before_slot_(tensor);
+    if (!call || calls_->add_refill(*call, tensor)) {
+      region_ = calls_->state_.slot_region();
+      slot_ = &calls_->slots_.add(tensor);
+      return;
+    }
+    const size_t number = call->index;
+    calls_->expected_.begin_pack(*call);
+    try {
+      pack(*call, tensor);
+    } catch (...) {
+      calls_->expected_.end_pack(number, /*has_failed=*/true);
+      throw;
+    }
+    calls_->expected_.end_pack(number, /*has_failed=*/false);
+  }
+
+  /// `call` may be destroyed once user code has run.
+  void pack(SavedCall& call, const at::Tensor& tensor) {
+    kept_ = &region_->calls().add_kept(call.index, calls_->next_name(call, tensor), tensor);
+    const void* const memory = memory_of(tensor);
+    const Origin origin = memory ? calls_->state_.storages.find(memory) : Origin::unknown();
+    if (origin.is_product()) kept_->maker = region_->calls().product(origin.number()).call();
+    const CallRecord& record = *call.record;
+    if (record.ended) region_->calls().find_results(*kept_);
+    UserPair pair = calls_->pair_for(record, tensor);
+    const bool is_with_user = calls_->slots_.gives_to_user(record.call.keep, pair);
+    // A region in the call keeps an alias, and tracks writes itself.
+    is_compared_ = is_with_user && saved_original(tensor).is_same(tensor);
+    if (is_with_user || calls_->state_.scope.previous()) note_others(tensor);
+    sample(tensor);
+    const bool may_be_written =
+        calls_->running_.op_has_argument(tensor) || !calls_->pending_.empty();
+    if (may_be_written && is_with_user) {
+      waiting_.emplace(tensor, std::move(pair));
+      calls_->pending_.push_back(this);
+    } else {
+      keep(tensor, pair);
+    }
+  }
+
+  /// The op that saved it has run.
+  void pack_pending() {
+    const auto [tensor, pair] = *std::exchange(waiting_, std::nullopt);
+    try {
+      const bool is_settled = !version_->changed() && !version_->is_written_by_op();
+      if (is_settled) sample(tensor);
+      keep(tensor, pair);
+    } catch (...) {
+      keep_itself(tensor);  // An in-place op has its node already.
+      throw;
+    }
+  }
+
+  /// The op has thrown, but somebody still has this hook.
+  void drop_pending() { keep_itself(std::exchange(waiting_, std::nullopt)->first); }
+
+  at::Tensor call_unpack_hook() override {
+    if (slot_) return region_->load(*slot_);
+    if (waiting_) return tensor_data(waiting_->first);
+    TORCH_CHECK(
+        !version_->changed(), modified_in_place(kept_->meta, *version_), region_->label(), ", ",
+        region_->calls().records()[kept_->call].call.str(), ", tensor '", kept_->name,
+        "': expected it as the call left it, got it modified in-place. Do not write it before "
+        "backward, or save a "
+        "clone. Hint: anomaly detection finds the operation that failed to compute its "
+        "gradient.");
+    const at::Tensor original(original_ ? original_->lock() : nullptr);
+    TORCH_CHECK(!is_grad_changed(original, kept_->meta.requires_grad()), where(), kGradChanged);
+    const auto now = memory_now(*version_);
+    TORCH_CHECK(now != MemoryNow::kElsewhere, where(), kMemoryExchanged);
+    const at::Tensor tensor = given_back(now == MemoryNow::kThere);
+    note_given_to_node(tensor);
+    return tensor;
+  }
+
+ private:
+  void note_others(const at::Tensor& tensor) {
+    if (auto memory = calls_->slots_.memory_for_others(tensor))
+      others_ = std::make_unique<const ForwardMemory>(*std::move(memory));
+  }
+
+  /// Returns what hooks or a store bring back, or the memory that they copied it from: see Note
+  /// [Memory that others hold].
+  at::Tensor given_back(bool is_there) const {
+    at::Tensor tensor = value_->unpack();
+    const bool is_kept = is_on_kept_storage(tensor);
+    TORCH_CHECK(!is_kept || is_there, where(), kMemoryExchanged);
+    TORCH_CHECK(!is_freed(tensor), where(), kMemoryFreed, kGiveMemoryBack);
+    if (is_kept) return tensor;
+    check_original(has_layout(tensor));
+    const bool is_shared = others_ && !others_->is_hooked() && !version_->is_written_by_op();
+    const auto place = [&] { return where_kept(); };
+    const at::Tensor expected = region_->is_exact() ? tensor : at::Tensor();
+    if (at::Tensor saved = is_shared ? others_->lock(kept_->meta, expected, place) : at::Tensor();
+        saved.defined()) {
+      version_->give_to(saved);
+      return saved;
+    }
+    OpObserver::all_adopt(tensor);
+    return tensor;
+  }
+
+  /// Notes the version: hooks that copy go on with the present values, plain autograd with later
+  /// ones.
+  void sample(const at::Tensor& tensor) {
+    version_.emplace(tensor, is_compared_ && calls_->is_from_outside(tensor));
+  }
+
+  void keep(const at::Tensor& tensor, const UserPair& pair) {
+    const bool is_unmade = is_parameter(tensor) || calls_->is_from_outside(tensor);
+    if (is_unmade && tensor.is_leaf()) original_.emplace(tensor.getIntrusivePtr());
+    const CallRecord& record = region_->calls().records()[kept_->call];
+    const SavedTensorInfo info{.kind = SavedTensorKind::kBackward,
+                               .region = region_->name(),
+                               .call = record.call.name,
+                               .context = {}};
+    calls_->slots_.keep_through(pair, info, tensor, record.call.keep,
+                                [&] { value_.emplace(tensor_data(tensor), false); });
+  }
+
+  void keep_itself(const at::Tensor& tensor) {
+    const PairScope nobody({}, /*in_replay=*/true);
+    value_.emplace(tensor_data(tensor), /*is_output=*/false);
+  }
+
+  /// Checks a tensor that hooks have, which may have copied it before a write without a version.
+  void check_original(bool is_strided) const {
+    TORCH_CHECK(!changed_by_alias(*version_), where(), kResultChanged);
+    const bool is_comparable = is_strided && !version_->is_written_by_op();
+    TORCH_CHECK(!is_comparable || !version_->has_other_bytes(kept_->storage.lock()), where(),
+                modified_in_place(kept_->meta, *version_), kWrittenByWayOfData);
+  }
+
+  std::string where() const { return c10::str(where_kept(), " (", kept_->meta.str(), "): "); }
+
+  std::string where_kept() const {
+    return c10::str("[replay] ", region_->label(), ", ",
+                    region_->calls().records()[kept_->call].call.str(), ", tensor '", kept_->name,
+                    "'");
+  }
+
+  // Nothing is adopted then: it may be a weight that no op outside the call has used yet.
+  bool is_on_kept_storage(const at::Tensor& tensor) const {
+    return kept_->storage.address() && kept_->storage.address() == memory_of(tensor);
+  }
+
+  CallSavedTensors* calls_;  // Dangling after the forward; used only in pack.
+  std::shared_ptr<Region> region_;
+  Slot* slot_ = nullptr;
+  KeptTensor* kept_ = nullptr;
+  bool is_compared_ = false;  // Compared with the original at unpack.
+  std::optional<SavedVersion> version_;
+  std::unique_ptr<const ForwardMemory> others_;         // Set if hooks may bring back a copy.
+  std::optional<OutsideStorage::WeakTensor> original_;  // Set for a leaf from outside.
+  std::optional<torch::autograd::SavedVariable> value_;
+  // The tensor and the pair that gets it, while this hook is in pending_.
+  std::optional<std::pair<at::Tensor, UserPair>> waiting_;
+};
+
+// Autograd keeps the saved tensor itself, whatever memory that gets later.
+void CallSavedTensors::before_set_data(const at::Tensor& tensor) {
+  for (const KeptTensor& kept : std::as_const(*state_.region).calls().kept()) {
+    const bool is_it = kept.tensor == tensor.unsafeGetTensorImpl() && kept.storage.address() &&
+                       kept.storage.address() == memory_of(tensor);
+    if (is_it) exchanged_.push_back(&kept);
+  }
+}
+
+void CallSavedTensors::check_exchanged() const {
+  for (const KeptTensor* const kept : exchanged_) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !kept->live, state_.where(state_.region->calls().records()[kept->call].call), ", tensor '",
+        kept->name, "' (", kept->meta.str(), "): ", kMemoryExchangedInRegion);
+  }
+}
+
+CallSavedTensors::~CallSavedTensors() {
+  drop_pending();
+}
+
+// Note [Packed when the op has run]: an op may save an argument that its kernel writes afterwards
+// (the noise of rrelu_with_noise), and schemas do not always say so. The tensor itself then has the
+// new values, but a copy that hooks or a store make at once has not. So tensors for the user are
+// packed when the op has run. Tensors that the op saves after such a tensor wait, too, to be packed
+// in order.
+void CallSavedTensors::pack_pending() {
+  for (size_t i = 0; i < pending_.size(); ++i) {
+    if (Hook* const hook = std::exchange(pending_[i], nullptr)) hook->pack_pending();
+  }
+  pending_.clear();
+}
+
+void CallSavedTensors::drop_pending() noexcept {
+  for (size_t i = 0; i < pending_.size(); ++i) {
+    if (Hook* const hook = std::exchange(pending_[i], nullptr)) hook->drop_pending();
+  }
+  pending_.clear();
+}
+
+// A store is for what the region makes; a pair opened in the call takes precedence.
+UserPair CallSavedTensors::pair_for(const CallRecord& record, const at::Tensor& tensor) const {
+  return products_.pair_for_saved(record, tensor,
+                                  [&] { return running_.record && UserPair::inside(place_); });
+}
+
+std::unique_ptr<torch::autograd::SavedVariableHooks> CallSavedTensors::make_hooks() {
+  return std::make_unique<Hook>(*this);
+}
+
+void CallSavedTensors::name(const std::vector<std::string>& names,
+                            c10::ArrayRef<at::Tensor> tensors, size_t depth) {
+  for (const auto i : c10::irange(tensors.size())) {
+    if (tensors[i].defined()) named_.push_back({names[i], tensors[i], depth});
+  }
+}
+
+void CallSavedTensors::forget_names(size_t depth) noexcept {
+  while (!named_.empty() && named_.back().depth >= depth) {
+    Named forgotten = std::move(named_.back());
+    named_.pop_back();
+    drop_unseen(std::move(forgotten));
+  }
+}
+
+void CallSavedTensors::end_call(std::vector<at::Tensor>& dying) noexcept {
+  drop_pending();  // The op may have thrown.
+  expected_.end_call(running_);
+  running_.clear(dying);
+  for (Named& named : named_) dying.push_back(std::move(named.tensor));
+  named_.clear();
+}
+
+/// The SAVE call for which autograd saves `tensor`; null if it saves for code outside SAVE calls.
+SavedCall* CallSavedTensors::call_that_saves(const at::Tensor& tensor) {
+  return running_.record ? &running_ : expected_.call_that_saves(tensor);
+}
+
+std::string CallSavedTensors::next_name(SavedCall& call, const at::Tensor& tensor) {
+  if (expected_.has(call)) return expected_.next_name(call);
+  const size_t i = call.count++;
+  for (auto named = named_.begin(); named != named_.end(); ++named) {
+    if (!named->tensor.is_same(tensor)) continue;
+    std::string name = std::move(named->name);
+    named_.erase(named);
+    return name;
+  }
+  const std::vector<std::string>& names = call.record->call.saved_names;
+  if (names.empty()) return c10::str("saved.", i);
+  TORCH_CHECK_VALUE(i < names.size(), state_.where(call.record->call), ": expected ", names.size(),
+                    " saved tensors, auto_forward save_for_backward names must match, got more. "
+                    "List all of them in saved_names, in their order.");
+  return names[i];
+}
+
+bool CallSavedTensors::add_refill(SavedCall& call, const at::Tensor& tensor) {
+  if (expected_.has(call) && expected_.is_written(call)) return false;
+  // After the call, code of a custom function's forward may have saved tensors of its own.
+  const size_t next_slot = call.record->first_slot + call.record->refills.size();
+  if (state_.region->slots().size() != next_slot) return false;
+  if (!has_layout(tensor) || !memory_of(tensor) || call.has_written(tensor)) return false;
+  // logged() handles casts: see Note [Casts that a cache answers].
+  if (!state_.region->outside().logged(state_.storages.find(memory_of(tensor))).is_inside())
+    return false;
+  const size_t number = call.argument_on_storage_of(tensor);
+  if (number == SavedCall::kNone || call.arguments[number].scalar_type() != tensor.scalar_type())
+    return false;
+  call.record->refills.emplace_back(number, call.arguments[number], tensor);
+  next_name(call, tensor);
+  return true;
+}
+
+}  // namespace remat

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Tensors that autograd saves in a forward's SAVE calls.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+#include <torch/csrc/autograd/saved_variable_hooks.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <remat/engine/call_log.h>
+
+#include <remat/engine/user_pair.h>
+#include "call_products.h"
+#include "expected_saves.h"
+#include "forward_slots.h"
+#include "forward_state.h"
+#include "outside_watch.h"
+#include "saved_call.h"
+
+namespace remat {
+
+/// Turns such a tensor into a slot that is filled from the call's arguments, or has it kept by the
+/// scopes around the region: see Note [What a SAVE call keeps].
+class CallSavedTensors {
+ public:
+  /// `running` is the running SAVE call. `before_slot` is called with tensors that code outside
+  /// SAVE calls saves when a call's tensor was expected.
+  CallSavedTensors(ForwardState& state, ForwardSlots& slots, const CallProducts& products,
+                   SavedCall& running, std::function<void(const at::Tensor&)> before_slot)
+      : state_(state),
+        slots_(slots),
+        products_(products),
+        running_(running),
+        before_slot_(std::move(before_slot)) {}
+  CallSavedTensors(const CallSavedTensors&) = delete;
+  CallSavedTensors& operator=(const CallSavedTensors&) = delete;
+  ~CallSavedTensors();
+
+  /// A tensor that autograd will save under a name given by the user.
+  struct Named {
+    std::string name;
+    at::Tensor tensor;
+    size_t depth;  ///< Number of running calls when it was named.
+  };
+
+  /// A SAVE call begins.
+  void begin_call() { place_ = ScopePlace::here(); }
+  /// The running call ends or throws, and moves the tensors that it holds to `dying`. Autograd may
+  /// still save the expected tensors.
+  void end_call(std::vector<at::Tensor>& dying) noexcept;
+  /// before_op(): an op of the call is about to run. after_op(): it has run.
+  void before_op() { drop_pending(); }
+  void after_op() { pack_pending(); }
+  /// An op outside SAVE calls is about to run: expected tensors will not be saved, unless the op is
+  /// part of how a custom function returns (one that returns its input makes a view).
+  void before_other() {
+    if (!expected_.empty()) expected_.end(/*by_op=*/true);
+  }
+  /// A SAVE call is about to begin: see ExpectedSaves::end().
+  void end_expected() noexcept { expected_.end(); }
+  /// The running call throws.
+  void abandon_call() noexcept { expected_.abandon_call(); }
+
+  /// Right after the call autograd will save these tensors for it, in this order; see NamedCalls.
+  void expect(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors,
+              const SavingState& saving) {
+    expected_.expect(names, tensors, saving);
+  }
+  /// In the call autograd will save these tensors, in any order; `depth` is the number of running
+  /// calls.
+  void name(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors, size_t depth);
+  /// The innermost of `depth` calls, which is inside the SAVE call, has thrown.
+  void forget_names(size_t depth) noexcept;
+
+  /// True if the next tensor that autograd saves may be a call's; then make_hooks() is for it.
+  bool takes_saved() const { return running_.record || !expected_.empty(); }
+  std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks();
+
+  /// `tensor` is about to get other memory.
+  void before_set_data(const at::Tensor& tensor);
+  /// Throws NotImplementedError if a kept tensor is on other memory now.
+  void check_exchanged() const;
+
+ private:
+  class Hook;
+
+  void pack_pending();
+  void drop_pending() noexcept;
+  SavedCall* call_that_saves(const at::Tensor& tensor);
+  bool add_refill(SavedCall& call, const at::Tensor& tensor);
+  std::string next_name(SavedCall& call, const at::Tensor& tensor);
+  bool is_from_outside(const at::Tensor& tensor) const {
+    return running_.is_from_outside(tensor, state_.storages);
+  }
+  UserPair pair_for(const CallRecord& record, const at::Tensor& tensor) const;
+
+  ForwardState& state_;
+  ForwardSlots& slots_;
+  const CallProducts& products_;
+  SavedCall& running_;
+  const std::function<void(const at::Tensor&)> before_slot_;
+  ExpectedSaves expected_;
+  std::vector<Named> named_;                  // In running_.
+  ScopePlace place_;                          // Position where running_ began.
+  std::vector<Hook*> pending_;                // For the running op, in order: see pack_pending().
+  std::vector<const KeptTensor*> exchanged_;  // Tensors that got other memory since.
+};
+
+}  // namespace remat

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Tensors that autograd is going to save for SAVE calls that have ended.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <remat/engine/hidden_scopes.h>
+#include <remat/engine/named_call.h>
+
+#include "saved_call.h"
+
+namespace remat {
+
+/// For calls of custom functions: autograd saves the function's tensors after it has returned.
+class ExpectedSaves {
+ public:
+  /// For the running call: see NamedCalls::expect_saved().
+  void expect(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors,
+              const SavingState& saving);
+  /// The running call throws.
+  void abandon_call() noexcept { drop_unseen(std::exchange(of_running_, {})); }
+  /// The running call ends. Moves from `running` if saves are expected for it.
+  void end_call(SavedCall& running);
+
+  bool empty() const { return calls_.empty(); }
+  /// Gives up expected saves, except those that come later; with `by_op`, also keeps those that may
+  /// come.
+  void end(bool by_op = false) noexcept;
+
+  /// The call for which autograd saves `tensor`. Null if it saves for other code or for a region,
+  /// which may have the same tensor as an argument.
+  SavedCall* call_that_saves(const at::Tensor& tensor);
+
+  /// has() is true if `call` has expected saves. Then next_name() is the name of its tensor being
+  /// saved.
+  bool has(const SavedCall& call) { return find(call) != nullptr; }
+  const std::string& next_name(const SavedCall& call);
+  /// True if code after the call has written that tensor: then an argument differs from the call's.
+  bool is_written(const SavedCall& call);
+
+  /// Marks the pack hook of that tensor, in which code of the user, and so any call, may run. If it
+  /// fails, the call's other expected saves are given up. `call` is its index.
+  void begin_pack(const SavedCall& call);
+  void end_pack(size_t call, bool has_failed) noexcept;
+
+ private:
+  /// Tensors in order; some may be undefined.
+  struct Expected {
+    SavedCall call{};
+    SavingState saving{};
+    uint64_t next_node = 0;  // When the call ended.
+    std::vector<at::Tensor> tensors{};
+    std::vector<std::string> names{};
+    std::vector<uint32_t> versions{};  // When the call ended.
+    size_t position = 0;               // Position of the tensor being saved.
+    bool is_packing = false;           // The tensor at `position` is being packed.
+
+    bool takes(const at::Tensor& tensor);
+    bool is_at_position(const at::Tensor& tensor) const;
+  };
+
+  Expected* find(const SavedCall& call);
+  void end_at(size_t i) noexcept;
+
+  std::optional<Expected> of_running_;  // For the running call.
+  std::vector<Expected> calls_;
+};
+
+}  // namespace remat

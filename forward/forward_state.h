@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// State shared by the parts of a region's forward.
+#pragma once
+
+#include <c10/util/StringUtil.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include <remat/engine/op_call.h>
+#include <remat/engine/region.h>
+#include <remat/engine/scope.h>
+#include <remat/engine/storage_table.h>
+#include <remat/forward/call_settings.h>
+
+#include <remat/engine/saved_memory.h>
+#include <remat/tape/tape_recorder.h>
+
+namespace remat {
+
+/// Lives as long as the region's scope. Only on its thread.
+struct ForwardState {
+  const Scope& scope;
+  const std::shared_ptr<Region> region;
+  const CallSettings settings;  ///< For its named calls.
+
+  /// The backward pass (graph task) in which the region was begun.
+  const int graph_task = torch::autograd::get_current_graph_task_id();
+
+  StorageTable storages{};                   ///< Origins of memory.
+  std::unique_ptr<SavedMemory> saved{};      ///< Saved memory; null if ops are not observed.
+  std::unique_ptr<TapeRecorder> recorder{};  ///< Null without a tape.
+  const OpInfo* op = nullptr;                ///< The running op.
+  bool is_saving = false;                    ///< A SAVE call is running.
+  bool has_tangents = false;                 ///< The function has made tensors with tangents.
+  size_t written_down = 0;                   ///< Number of logged ops and named calls.
+  /// Number of slots when the op began that a tensor subclass handles; kNoOp if there is none.
+  size_t handled_slot = kNoOp;
+  static constexpr size_t kNoOp = ~size_t{0};
+
+  /// The first slot that may hold a tensor that is computed now: a handled op may already have
+  /// slots for what it writes.
+  size_t next_slot() const { return std::min(region->slots().size(), handled_slot); }
+
+  /// True if the running code is the region's function, not a backward inside it.
+  bool is_own_code() const { return torch::autograd::get_current_graph_task_id() == graph_task; }
+
+  /// The beginning of messages about `call`.
+  std::string where(const NamedCall& call) const {
+    return c10::str("[checkpoint] ", region->label(), ", ", call.str());
+  }
+
+  /// True if ops and named calls are logged.
+  bool logs() const {
+    return region->intercept() && !region->ops().broken_off() &&
+           region->determinism() != Determinism::kNone && is_own_code();
+  }
+
+  /// Counts a logged op or named call.
+  void count_written_down() {
+    ++written_down;
+    if (region->op_sites()) region->op_sites()->add();
+  }
+
+  /// The region that slots are added to: that of the open segment if the tape is cut.
+  const std::shared_ptr<Region>& slot_region() const {
+    const TapeCutter* const cutter = recorder ? recorder->cutter() : nullptr;
+    return cutter ? cutter->region() : region;
+  }
+};
+
+}  // namespace remat

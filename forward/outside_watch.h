@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Observing which outside memory a region's forward reads and writes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <optional>
+#include <unordered_set>
+#include <vector>
+
+#include <remat/engine/op_call.h>
+#include <remat/engine/op_log.h>
+#include <remat/engine/outside_log.h>
+#include <remat/engine/tensor_meta.h>
+
+#include "forward_state.h"
+
+namespace remat {
+
+/// True while a backward inside the region adds to a leaf's .grad. A replay gives the leaf another
+/// .grad meanwhile (LeafGrads), so it needs no old value.
+bool accumulates_grad();
+
+/// Knows the origins of a forward's tensors, notes in the region's OutsideLog what is read and
+/// written, keeps the old values that replays need, and refuses writes that they could not repeat.
+class OutsideWatch {
+ public:
+  explicit OutsideWatch(ForwardState& state) : state_(state), region_(*state.region) {}
+  OutsideWatch(const OutsideWatch&) = delete;
+  OutsideWatch& operator=(const OutsideWatch&) = delete;
+
+  /// The tensor's origin. A tensor that is met for the first time is from outside.
+  Origin origin_of(const at::Tensor& tensor);
+
+  /// Call it before an op runs; an earlier one may have thrown.
+  void begin_op() {
+    if (C10_UNLIKELY(!writes_whole_.empty())) writes_whole_.clear();
+    writes_ = views_memory_ = views_wrapper_ = false;
+  }
+  /// The op has `tensor`, from outside, as argument `argument`.
+  void see(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);
+  /// Likewise for a tensor subclass, from anywhere.
+  void see_wrapper(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);
+  /// All arguments of the op have been seen.
+  void before_writes(const OpCall& call) {
+    if (writes_) note_writes(call);
+  }
+  /// Memory that the op has overwritten without reading counts as made by the region from now on.
+  /// If the op has not ended, only what it has written so far.
+  void cover_written(bool op_has_ended) {
+    if (C10_UNLIKELY(!writes_whole_.empty())) cover_whole_writes(op_has_ended);
+  }
+  /// The op has returned `tensor`. True if it is from outside, too.
+  bool see_result(const at::Tensor& tensor) {
+    return C10_UNLIKELY(views_memory_ || views_wrapper_) && see_view(tensor);
+  }
+
+  /// Code that a replay runs again reads `tensor`, on memory of `outside`.
+  void read(const at::Tensor& tensor, OutsideStorage& outside);
+  /// A replay fills a slot from `tensor`, whether or not an op has read it.
+  void read_for_slot(const at::Tensor& tensor);
+  bool is_read(const at::Tensor& tensor) const;
+  /// The region uses this tensor, of that origin.
+  void note_captured(const at::Tensor& tensor, Origin origin);
+  /// A SAVE call is about to write the tensor, or has: all of its storage is kept.
+  void keep_before_write(const at::Tensor& tensor, Origin origin);
+
+  /// Throw NotImplementedError if `info` may not write `tensor`, or because weights are gathered
+  /// here.
+  void check_writable(const OpInfo& info, const at::Tensor& tensor, Origin origin) const;
+  [[noreturn]] void refuse_unshard(const OpInfo& info) const;
+  /// Throws if an outside storage has changed its size.
+  void check_sizes() const;
+
+  /// A leaf of that origin, or a cast of one, is about to be used: Note [Stale casts].
+  void check_cast(const at::Tensor& tensor, Origin origin) {
+    if (C10_UNLIKELY(writes_any_)) check_known_cast(tensor, origin);
+  }
+  void check_no_stale_cast() const;
+
+ private:
+  void read_wrapper(const at::Tensor& wrapper);
+  Origin origin_of_wrapper(const at::Tensor& wrapper);
+  void note_writes(const OpCall& call);
+  void cover_whole_writes(bool op_has_ended);
+  void begin_write(const at::Tensor& tensor, OutsideStorage& outside);
+  void keep_part(const at::Tensor& tensor, OutsideStorage& outside, const TensorLayout& part);
+  bool see_view(const at::Tensor& view);
+  void check_known_cast(const at::Tensor& tensor, Origin origin);
+  void refuse_stale_cast(const at::Tensor& leaf);
+  void check_plain(const OpInfo& info, const at::Tensor& tensor) const;
+  void check_unshared(const OpInfo& info, const at::Tensor& tensor) const;
+
+  ForwardState& state_;
+  Region& region_;
+  std::optional<TensorMeta> stale_cast_;           // Its leaf.
+  std::unordered_set<const void*> wrapper_views_;  // Views of outside wrappers, by memory.
+  bool writes_any_ = false;                        // The region has written, so far.
+  // For the running op:
+  bool writes_ = false;         // Writes memory from outside.
+  bool views_memory_ = false;   // Makes a view of outside memory.
+  bool views_wrapper_ = false;  // Likewise of a wrapper.
+  struct WholeWrite {
+    size_t number;  // Number of the outside storage.
+    at::Tensor tensor;
+    SavedVersion before;
+  };
+  std::vector<WholeWrite> writes_whole_;  // If the op does not throw.
+};
+
+}  // namespace remat

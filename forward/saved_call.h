@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The running SAVE call of a forward.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <unordered_map>
+#include <vector>
+
+#include <remat/engine/call_log.h>
+#include <remat/engine/first_position.h>
+#include <remat/engine/generator_state.h>
+#include <remat/engine/op_log.h>
+#include <remat/engine/storage_table.h>
+
+namespace remat {
+
+struct SavedCall {
+  static constexpr size_t kNone = ~size_t{0};
+
+  /// A tensor that the call has written and not made.
+  struct Written {
+    at::Tensor tensor;
+    Origin origin;
+    size_t argument;             ///< With that memory; kNone if there is none.
+    bool required_grad = false;  ///< Before the call.
+  };
+
+  CallRecord* record = nullptr;  ///< Null if no call is running.
+  size_t index = 0;              ///< Index of the record.
+  std::vector<at::Tensor> arguments{};
+  std::vector<Written> written{};
+  FirstPosition<const void*> written_memory{};  ///< Memory of `written`.
+  std::vector<GeneratorMark> generators{};      ///< Before the call.
+  size_t count = 0;                             ///< Tensors that autograd has saved for it.
+
+  bool op_runs = false;
+  FirstPosition<const void*> op_memory{};  ///< Memory of the running op's arguments.
+  /// The running op makes tensors on the memory of an opaque tensor that existed before the call.
+  bool op_makes_part = false;
+
+  /// The call is over. Moves the tensors that it held to `dying`; see Note [What dies with a SAVE
+  /// call].
+  void clear(std::vector<at::Tensor>& dying) noexcept;
+
+  bool has_written(const at::Tensor& tensor) const;
+
+  /// Position of the argument that is `tensor`, or shares its storage; kNone if there is none.
+  size_t argument_on_storage_of(const at::Tensor& tensor) const;
+
+  bool op_has_argument(const at::Tensor& tensor) const {
+    return op_runs && op_memory.contains(memory_of(tensor));
+  }
+
+  /// True if `tensor`, which the call uses, existed before the region. Tensors that only SAVE calls
+  /// have read are in no table: their origin is unknown, like that of the running op's result.
+  bool is_from_outside(const at::Tensor& tensor, const StorageTable& storages) const;
+
+ private:
+  size_t hashed_argument_on_storage_of(const at::Tensor& tensor) const;
+
+  /// First positions of arguments, by address of tensor and storage; used if there are many.
+  mutable std::unordered_map<const void*, size_t> positions_{};
+};
+
+}  // namespace remat

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Cuts of a region's tape into segments.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <remat/engine/expected_tape.h>
+#include <remat/engine/export.h>
+#include <remat/policy/offload_terms.h>
+#include <remat/policy/policy.h>
+
+namespace remat {
+
+class OffloadStore;
+class RegionPolicy;
+
+/// Cuts a region that is replayed from its tape into segments. Backward replays each segment by
+/// itself, so the saved tensors of only one are in memory at a time. Cuts need not match functions
+/// or modules.
+///
+/// The forward keeps the tensors that one segment makes and another reads, each until the last
+/// saved tensor computed from it is freed. The segments of a group are first replayed together to
+/// recompute the tensors between them, which are then kept until their backward has passed; the
+/// forward keeps only the group's inputs and outputs. Groups nest: each level runs its ops once
+/// more and saves the memory between its segments.
+///
+/// Three segments, the last two a group: {.positions = {40, 80}, .groups = {{1, 3}}}.
+struct Cuts {
+  /// Segments begin to end - 1.
+  struct Group {
+    size_t begin;
+    size_t end;
+  };
+
+  /// Segment i ends before record positions[i] of the tape, as numbered by RegionTape::str().
+  /// Ascending, each at least 1; the last segment ends with the function.
+  std::vector<size_t> positions{};
+
+  /// Groups of at least two segments. Any two groups are nested or disjoint.
+  std::vector<Group> groups{};
+
+  /// The policy of each segment, null for none; empty: CheckpointOptions::policy for all segments.
+  /// Values that SAVE and OFFLOAD rules match are kept from the last run before the segment's
+  /// backward: the forward, or the replay of the innermost group around the segment. A value is
+  /// kept only if backward or a recomputed op reads it.
+  std::vector<std::shared_ptr<const RegionPolicy>> policies{};
+
+  /// A value that a record makes. `result` counts the new tensors that the record returns, in
+  /// order, then the tensors that it writes.
+  struct Kept {
+    size_t record;
+    size_t result = 0;
+    Policy policy = Policy::kSave;  ///< kSave or kOffload
+  };
+
+  /// If given, these are the only values that cross a cut or are kept, besides those that policies
+  /// keep; each is kept as if a rule of its segment matched it alone. Ascending by record and
+  /// result. If a replay would need another value, the region raises when the function returns. A
+  /// region of one segment may have such a list, too.
+  std::optional<std::vector<Kept>> keep{};
+
+  /// The terms of the store for which OFFLOAD entries of `keep` were planned. A store that has more
+  /// bytes in flight at once, or moves less, is refused.
+  std::optional<OffloadTerms> offload{};
+
+  /// The tape for which positions, groups and keep were made. If given, the tape is compared with
+  /// it while it is recorded. From the first difference on, positions, groups and keep no longer
+  /// apply: the open segment and the groups around it are the last planned ones, and the rest is
+  /// kept as autograd saves it until little crosses a cut. From there on a new segment begins about
+  /// every `rest_bytes` of new memory, at points where no more crosses than was saved, and every
+  /// value that crosses is kept. No region is refused then.
+  std::shared_ptr<const ExpectedTape> expected{};
+  size_t rest_bytes = size_t{64} << 20;
+
+  /// Called at that difference, once per forward, on the forward's thread. Must not throw.
+  std::function<void(const TapeDifference&)> differs{};
+
+  /// Makes named calls plain calls of their functions, whatever their policies and names: only
+  /// these cuts decide what is kept.
+  bool plain_calls = false;
+
+  /// Cuts the tape while it is recorded, for a function whose ops are unknown; positions, groups
+  /// and keep must be empty. One group contains all segments, so the forward keeps nothing. A
+  /// segment ends when it saves as many bytes as cross the cuts so far, so n bytes of saved
+  /// tensors, of which c bytes cross each cut, become about sqrt(2 * n / c) segments.
+  bool while_recorded = false;
+
+  bool empty() const { return positions.empty() && !keep && !while_recorded; }
+  size_t segment_count() const { return positions.size() + 1; }
+};
+
+/// Throws a ValueError that begins with `where` if the cuts are invalid.
+REMAT_API void check_cuts(const Cuts& cuts, const std::string& where);
+
+/// Throws a ValueError that begins with `where` if the cuts move values and `store` does not match
+/// the terms for which they were planned.
+REMAT_API void check_offload(const Cuts& cuts, const OffloadStore& store, const std::string& where);
+
+}  // namespace remat

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// A named call as its caller describes it, and what it returns.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <c10/util/ArrayRef.h>
+#include <c10/util/SmallVector.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <remat/engine/export.h>
+#include <remat/policy/policy.h>
+
+namespace remat {
+
+/// A caller's description of a named call.
+struct NamedCall {
+  std::string name;
+  Policy policy = Policy::kRecompute;
+  Keep keep = Keep::kInnermostRegion;
+  /// Names of the tensors that autograd saves in the call, in order, for reports; empty: unnamed.
+  std::vector<std::string> saved_names{};
+  /// True if a rule of the region's policy made an op a call.
+  bool is_op = false;
+  /// For a collective, its name with the NameScope, by which outer regions number it; otherwise
+  /// empty.
+  std::string collective{};
+
+  /// True if a replay does not run the call's function.
+  bool is_saved() const { return policy != Policy::kRecompute; }
+
+  /// A hash of name and policy.
+  REMAT_API uint64_t hash() const;
+
+  /// "call 'attention' (SAVE)"
+  REMAT_API std::string str() const;
+};
+
+/// Results of a named call: its tensors in order, and `holder`, the structure that held them,
+/// emptied of its tensors. Only the caller reads the holder; it is null if the tensors are enough.
+struct CallResults {
+  c10::SmallVector<at::Tensor, 2> tensors;
+  std::shared_ptr<const void> holder;
+  /// The Work of a collective, which may go on writing after the call; otherwise None.
+  c10::IValue work{};
+};
+
+/// How far autograd is with saving the tensors that a custom function has announced.
+struct Saving {
+  enum class State : uint8_t {
+    kNotYet,  ///< Will save them later, unless the function fails.
+    kMaybe,   ///< Saves them now or later; a tensor saved now may belong to another function.
+    kNow,     ///< Is saving them, at `position` of `count`, or has failed to.
+    kDone,    ///< Has saved them, or never will.
+  };
+  State state;
+  size_t position = 0;
+  size_t count = 0;
+};
+/// Called while ops run: must be fast and must not throw.
+using SavingState = std::function<Saving()>;
+
+}  // namespace remat

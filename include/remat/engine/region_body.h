@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The user's function and its arguments, without the tensors among them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <typeinfo>
+#include <vector>
+
+#include <remat/engine/export.h>
+
+namespace remat {
+
+/// Exception that ends a replay from inside the user's function. Not derived from std::exception,
+/// so that error handling in user code does not catch it.
+struct StopReplay {};
+
+/// The hooks of some tensors. The destructor puts them back on the tensors: see TensorHooks.
+class REMAT_API KeptHooks {
+ public:
+  KeptHooks() = default;
+  KeptHooks(const KeptHooks&) = delete;
+  KeptHooks& operator=(const KeptHooks&) = delete;
+  virtual ~KeptHooks() = default;
+
+  /// Appends the tensors whose hooks differ now.
+  virtual void append_changed(std::vector<at::Tensor>& changed) const = 0;
+
+  /// True if a tensor lacks a hook that it had, unless the function itself has replaced that hook.
+  virtual bool lost() const = 0;
+};
+
+/// The function that a region runs again. Owned by the region; several threads may call run() at
+/// once.
+class REMAT_API RegionBody {
+ public:
+  RegionBody() = default;
+  RegionBody(const RegionBody&) = delete;
+  RegionBody& operator=(const RegionBody&) = delete;
+  virtual ~RegionBody() = default;
+
+  /// A hash that is equal for bodies that run the same code.
+  virtual size_t identity() const { return typeid(*this).hash_code(); }
+
+  /// Calls the function with its arguments, with `inputs` in place of the tensors among them.
+  /// Returns the function's result, which the caller destroys outside of the region, since its
+  /// destructors may run user code.
+  virtual std::shared_ptr<const void> run(c10::ArrayRef<at::Tensor> inputs) const = 0;
+
+  /// Captures the hooks of the function's own language on `tensors`. Null if LibTorch sees all
+  /// hooks.
+  virtual std::unique_ptr<KeptHooks> keep_hooks(c10::ArrayRef<at::Tensor> /*tensors*/) const {
+    return nullptr;
+  }
+
+  /// Called inside run() at each tensor that autograd saves after backward has all it needs. Throws
+  /// an exception that passes through the function's language. Returns if the function is already
+  /// unwinding and must finish that.
+  virtual void stop() const { throw StopReplay{}; }
+
+  /// True if `escaped`, which left run() after a stop, must reach the caller. Other exceptions
+  /// after a stop count as the stop.
+  virtual bool outranks_stop(const std::exception_ptr& /*escaped*/) const { return false; }
+
+  /// Throws `error`, with which the replay ends, or its equivalent in the function's language.
+  /// `escaped`: the exception that left run(); null if it returned.
+  [[noreturn]] virtual void rethrow(const std::exception_ptr& error,
+                                    const std::exception_ptr& escaped) const;
+};
+
+inline void RegionBody::rethrow(const std::exception_ptr& error,
+                                const std::exception_ptr& /*escaped*/) const {
+  std::rethrow_exception(error);
+}
+
+}  // namespace remat

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The policy of a region: what becomes of each op and named call.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <remat/engine/export.h>
+#include <remat/policy/policy.h>
+#include <remat/policy/policy_table.h>
+
+namespace remat {
+
+struct NamedCall;
+class OpCall;
+class OpInfo;
+enum class RulesAsked : bool;
+
+/// An op that is about to run in a region, as a PolicyFunction sees it. Valid during the call.
+struct PolicyQuery {
+  const OpCall& op;
+  /// Name that the op would have as a named call: "block/aten::mm#3".
+  std::string_view call;
+  bool is_recompute;  ///< True in a replay, where the answer must equal the forward's
+};
+
+/// Chooses the policy of an op by its arguments; nullopt leaves the op to the rules. Called in the
+/// forward and in each replay, on their threads, without any region active.
+using PolicyFunction = std::function<std::optional<Policy>(const PolicyQuery&)>;
+
+/// A PolicyTable followed by the safe defaults, and a function that is called after the rules for
+/// calls and before the rules for ops. Shared by all regions of one checkpoint(options). Any
+/// thread.
+class REMAT_API RegionPolicy {
+ public:
+  /// Throws c10::ValueError if a rule names an op that does not exist; see also check_ops().
+  explicit RegionPolicy(PolicyTable table, PolicyFunction function = {});
+  RegionPolicy(const RegionPolicy&) = delete;
+  RegionPolicy& operator=(const RegionPolicy&) = delete;
+
+  /// The placeholder policy of a region whose segments have their own: see Cuts::policies.
+  static const RegionPolicy& per_segment();
+  bool is_per_segment() const { return this == &per_segment(); }
+
+  /// Number that identifies this policy in the process.
+  uint64_t id() const { return id_; }
+
+  /// True if an op's name alone decides its policy.
+  bool is_static() const { return !function_ && !names_ops_; }
+
+  /// The policy that the rules for ops give.
+  std::optional<Policy> of_op(const OpInfo& op, bool is_composite) const;
+
+  /// The policy of the op that `query` describes, from rules and function. The function is not
+  /// called for composite ops.
+  std::optional<Policy> of_op(const PolicyQuery& query, bool is_composite) const;
+
+  /// The policy of a named call.
+  std::optional<Policy> of_call(std::string_view name) const;
+
+  const PolicyTable& table() const { return table_; }
+
+  /// The rule that gave `call` its policy; null if the call's code or the function gave it, or no
+  /// rule gives the same policy. For reports: searches the rules.
+  const PolicyRule* rule_of(const NamedCall& call) const;
+
+  /// Call it when a region begins. Throws c10::ValueError if a rule names a missing op of a library
+  /// that has registered other ops by now.
+  void check_ops() const;
+
+  /// The rules that have not matched so far, except those of presets.
+  std::vector<PolicyRule> unmatched() const;
+
+ private:
+  bool all_name_ops(RulesAsked when) const;
+  std::optional<Policy> decide(std::optional<size_t> rule) const;
+
+  const uint64_t id_;
+  const size_t own_rules_;  // the safe defaults come after these
+  const PolicyTable table_;
+  const PolicyFunction function_;
+  const bool has_call_rules_;
+  const bool names_ops_;  // true if a rule for calls matches calls of ops
+  mutable std::deque<std::atomic<bool>> matched_;
+  // True if some rule named a missing op when last checked.
+  mutable std::atomic<bool> may_name_no_op_{false};
+};
+
+/// Makes a policy for CheckpointOptions::policy. Throws as RegionPolicy's constructor does.
+REMAT_API std::shared_ptr<const RegionPolicy> make_policy(PolicyTable table,
+                                                          PolicyFunction function = {});
+
+}  // namespace remat

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The error of a replay that differs from its forward.
+#pragma once
+
+#include <c10/util/Exception.h>
+
+#include <string>
+
+#include <remat/engine/export.h>
+
+namespace remat {
+
+/// Forward and replay of a region differ. Raised inside backward, at the first difference; the
+/// message names region and slot, what the forward and the replay saved, and what to do.
+class REMAT_API ReplayMismatch : public c10::Error {
+ public:
+  using c10::Error::Error;
+};
+
+}  // namespace remat

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The planner that makes plans for any budget from the profile of a step.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include <remat/planner/memory_plan.h>
+#include <remat/planner/step_cuts.h>
+#include <remat/planner/step_profile.h>
+#include <remat/policy/export.h>
+#include <remat/policy/offload_terms.h>
+
+namespace remat {
+
+struct REMAT_API MemoryPlannerOptions {
+  OffloadTerms offload{};  ///< See OffloadEngine::terms(). No places: nothing is moved
+  int32_t grid = 32;       ///< Number of budgets for which kept values are changed one by one
+  /// Number of simulations after which those changes end. Proposals of the chain planner, a few
+  /// hundred, always run.
+  int32_t evaluations = 6000;
+
+  /// @throws std::invalid_argument for terms without speed or without max_leaving_bytes.
+  void validate() const;
+};
+
+/// Plans one step. The constructor does all planning; everything else is const and may be called
+/// from many threads at once. Copies share the result. Equal profiles give equal plans.
+class REMAT_API MemoryPlanner {
+ public:
+  /// @throws std::invalid_argument as StepProfile::validate and the options' do.
+  explicit MemoryPlanner(StepProfile profile, const MemoryPlannerOptions& options = {});
+
+  const StepProfile& profile() const;
+
+  /// The plans found: peaks rise, overheads fall.
+  const std::vector<MemoryFrontierPoint>& frontier() const;
+
+  /// The fastest plan found whose predicted peak is within the budget. A larger budget never gives
+  /// a slower plan. If none fits, `feasible` is false and `limit` says why.
+  /// @throws std::invalid_argument if the budget is negative.
+  MemoryPlan plan(int64_t budget_bytes) const;
+
+  /// Bytes of "8GB", "2.5 GiB", or "60%" of the peak of a step that keeps everything.
+  /// @throws std::invalid_argument for other text.
+  int64_t budget_bytes(std::string_view text) const;
+
+  /// Number of simulations that the constructor ran.
+  int64_t evaluations() const;
+
+ private:
+  struct State;
+  std::shared_ptr<const State> state_;
+};
+
+/// The plan with these cuts, without a search; its frontier has only its own point. Its budget is
+/// `budget_bytes`, or its predicted peak if that is more.
+/// Throws as StepProfile::validate, StepCuts::validate and simulate_step do.
+REMAT_API MemoryPlan plan_of_cuts(const StepProfile& profile, const StepCuts& cuts,
+                                  int64_t budget_bytes, const OffloadTerms& offload = {});
+
+}  // namespace remat

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The tree of segments and groups of a cut tape.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include <remat/engine/cuts.h>
+
+namespace remat {
+
+/// The units that are replayed separately: the segments of the cuts, numbered from 0, then the
+/// groups, then added segments. All are inside the root.
+class CutTree {
+ public:
+  static constexpr size_t kRoot = ~size_t{0};
+
+  explicit CutTree(const Cuts& cuts);
+
+  size_t units() const { return spans_.size(); }
+  size_t unit_of(size_t segment) const {
+    return segment < planned_ ? segment : segment - planned_ + end_of_groups_;
+  }
+  bool is_group(size_t unit) const { return unit >= first_group_ && unit < end_of_groups_; }
+
+  /// The unit's first segment, and one past its last.
+  size_t begin(size_t unit) const { return spans_[unit].begin; }
+  size_t end(size_t unit) const { return spans_[unit].end; }
+
+  size_t parent(size_t unit) const { return parents_[unit]; }
+  size_t groups_around(size_t unit) const;
+
+  /// The smallest group that contains both segments; kRoot if there is none.
+  size_t common(size_t segment, size_t other) const;
+
+  /// The units that begin with the segment, and those that end with it, inner ones first.
+  const std::vector<size_t>& beginning(size_t segment) const { return beginning_[segment]; }
+  const std::vector<size_t>& ending(size_t segment) const { return ending_[segment]; }
+
+  /// The unit directly inside the root that contains the segment.
+  size_t outermost(size_t segment) const;
+
+  /// The units inside `unit`, and `unit` itself, each after those inside it. `unit` is kRoot or
+  /// directly inside it.
+  std::vector<size_t> inside(size_t unit) const;
+
+  /// Makes the segment the last one: the groups around it end with it. Call it before
+  /// add_segment().
+  void end_with(size_t segment);
+  /// Adds a segment directly inside the root, or for cuts that are made while the tape is recorded,
+  /// inside the group of all segments.
+  void add_segment();
+
+ private:
+  size_t segments() const { return beginning_.size(); }
+  void find_parents();
+
+  size_t first_group_;
+  size_t planned_;                  // Number of segments, without added ones.
+  size_t adds_to_;                  // The unit that contains added segments.
+  std::vector<Cuts::Group> spans_;  // By unit.
+  size_t end_of_groups_;
+  std::vector<size_t> parents_;
+  std::vector<std::vector<size_t>> beginning_;  // By segment.
+  std::vector<std::vector<size_t>> ending_;
+};
+
+}  // namespace remat

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The units of a tape that is being cut.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/irange.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <remat/engine/cuts.h>
+#include <remat/engine/region.h>
+#include <remat/tape/tape.h>
+#include <remat/tape/tape_replayer.h>
+
+#include <remat/tape/cut_tree.h>
+#include <remat/tape/cut_values.h>
+#include <remat/tape/segment_replayer.h>
+#include <remat/tape/unit_inputs.h>
+
+namespace remat {
+
+/// Has a region and a replayer for each unit, until the function has returned, and finds the inputs
+/// of each.
+class CutUnits {
+ public:
+  /// `root` has the log of outside storages and of named calls; `whole` the tape; `kept` the values
+  /// that the forward keeps.
+  CutUnits(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> root,
+           std::shared_ptr<const TapeReplayer> whole, const CutValues& kept);
+
+  const CutTree& tree() const { return tree_; }
+  const Region& root() const { return *root_; }
+  const std::shared_ptr<Region>& region(size_t unit) const { return regions_[unit]; }
+
+  /// Opens the units that begin with this segment and record. `is_planned`: the segment's policy is
+  /// in the cuts, if they have policies.
+  void open(size_t segment, size_t record, bool is_planned);
+  /// Ends the units that end with this segment, before this record.
+  void end(size_t segment, size_t record);
+
+  /// The tape has this number of records: units that were not reached are empty.
+  void end_tape(size_t records);
+
+  /// Makes the segment the last one: see CutTree::end_with(). Call it before add_segment().
+  void end_with(size_t segment) { tree_.end_with(segment); }
+  /// Adds a segment outside of all groups.
+  void add_segment();
+
+  /// Units of the group pass each other the value in `tensor`: it gets a slot of the group.
+  /// False if it has one.
+  bool add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size_t group);
+
+  /// The unit directly inside the root and the next one have ended: the units in it take hold of
+  /// their inputs.
+  void close(size_t top);
+
+  /// True if slots have died since the inputs were found.
+  bool has_new_dead_slots() const { return live_slots() != live_slots_; }
+  /// Finds all inputs again. Now it is known what is kept, and which branches the program has
+  /// dropped: what only these need is not needed. With `begin_earlier`, a unit that misses values
+  /// begins at the start of the tape. Group slots that nobody reads any more die.
+  void find_inputs_again(bool begin_earlier);
+
+  /// Throws a ValueError if a unit reads a value that it does not make and that nobody keeps.
+  void check_missing() const;
+  bool misses_any() const { return !missing_.empty(); }
+  /// Indexed by value: true if some replay reads or makes it.
+  const std::vector<bool>& needed() const { return needed_; }
+
+  /// Calls visit(number, slot, is_live) for the slots of segments 0 to `last`, in order of number.
+  template <class Visit>
+  void for_each_slot(size_t last, Visit&& visit) {
+    size_t number = 0;
+    for (size_t segment = 0; segment <= last; ++segment) {
+      const size_t unit = tree_.unit_of(segment);
+      std::vector<TapeSlot>& slots = tape_.parts_[unit].slots;
+      for (const auto i : c10::irange(slots.size()))
+        visit(number++, slots[i], regions_[unit]->slots()[i].live);
+    }
+  }
+
+  /// The function has returned.
+  void finish();
+
+ private:
+  /// Number of the slot, and its value, null if no unit reads it.
+  using GroupSlots = std::unordered_map<uint32_t, std::pair<size_t, std::shared_ptr<CutValue>>>;
+
+  void open_unit(size_t unit, size_t segment, bool is_planned);
+  std::shared_ptr<CutValue> outer_value(uint32_t value, size_t reader);
+  UnitInputs::Found search(size_t unit);
+  void find_inputs(size_t unit);
+  size_t live_slots() const;
+  void drop_unread_slots(size_t group);
+
+  Tape& tape_;
+  const std::shared_ptr<Region> root_;
+  const std::shared_ptr<const TapeReplayer> whole_;
+  const CutValues& kept_;
+  const std::vector<std::shared_ptr<const RegionPolicy>> policies_;
+  CutTree tree_;
+  // By unit.
+  std::vector<std::shared_ptr<Region>> regions_;
+  std::vector<std::shared_ptr<SegmentReplayer>> replayers_;
+  std::vector<GroupSlots> group_slots_;  // By value.
+  size_t live_slots_ = 0;                // In all units, when their inputs were found.
+  std::vector<uint32_t> missing_;        // Read by a unit, but neither made by it nor kept.
+  std::vector<bool> needed_;             // By value.
+};
+
+}  // namespace remat

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Cutting a tape while it is recorded.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <remat/engine/cuts.h>
+#include <remat/engine/expected_tape.h>
+#include <remat/engine/op_call.h>
+#include <remat/engine/region.h>
+#include <remat/policy/policy.h>
+#include <remat/tape/tape.h>
+#include <remat/tape/tape_replayer.h>
+
+#include <remat/tape/cut_units.h>
+#include <remat/tape/cut_values.h>
+#include <remat/tape/rest_memory.h>
+#include <remat/tape/tape_comparison.h>
+
+namespace remat {
+
+/// Assigns each slot to the region of its segment, and keeps or marks values that cross the cuts.
+///
+/// Note [What crosses a cut]: when an op reads a value of another segment, the tensor is at hand.
+/// If no group contains both segments, the forward keeps it; else it becomes a slot of that group.
+/// When a unit directly inside the root and the next such unit have ended, all slots of the first
+/// are known, and so is what the second has kept of it. Then each segment and group of the first
+/// takes hold of just its inputs, and the other values are given up. Still later units that read
+/// one of its values keep the value themselves. When the function has returned, the first unit uses
+/// such a value as an input, too, and does not make it again.
+///
+/// Note [A tape that differs from its plan]: cuts that were made for another tape are valid up to
+/// the first difference. Up to there, slots and records are the planned ones, so the inputs of
+/// their units are listed. Different records belong to the open segment: the forward keeps what
+/// that segment saves from then on, though no list has it, so no replay runs these records. The
+/// rest of the tape begins at its first cut: its segments are outside all groups, and all their
+/// inputs are kept: see Note [Where the rest is cut]. One problem remains: a planned unit may rely
+/// on values that a later planned unit, which never came, would have kept. Such a unit begins at
+/// the start of the tape and recomputes what it misses.
+class TapeCutter {
+ public:
+  /// `root` has the log of outside storages and of named calls; `whole` the tape.
+  TapeCutter(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> root,
+             std::shared_ptr<const TapeReplayer> whole, CutValues::Keep keep);
+  TapeCutter(const TapeCutter&) = delete;
+  TapeCutter& operator=(const TapeCutter&) = delete;
+
+  /// The region of the open segment.
+  const std::shared_ptr<Region>& region() const { return units_.region(unit()); }
+  const RegionPolicy* policy() const { return region()->policy(); }
+  /// Number of the open segment among the tape's parts.
+  size_t unit() const { return units_.tree().unit_of(segment_); }
+
+  /// True if a segment begins with record `number`, which is about to be recorded; then call
+  /// enter_next().
+  bool begins(size_t number) {
+    if (C10_UNLIKELY(next_cut_ == NextCut::kLook)) look_for_cut();
+    return next_cut_ == NextCut::kHere ||
+           (segment_ < positions_.size() && positions_[segment_] == number);
+  }
+  void enter_next(size_t number);
+
+  /// begin_op(): an op is about to run, which may make a record. end_record(): it has made the
+  /// tape's last record.
+  void begin_op(const OpInfo& op) {
+    if (!comparison_ || phase_ != Phase::kPlan) return;
+    comparison_->begin_op(op);
+    rest_.forget_planned();
+  }
+  void end_record() {
+    if (comparison_) compare_record();
+    if (cuts_now_) count_record();
+    if (listed_.has_made()) keep_listed();
+  }
+
+  /// The open segment makes memory for itself, in place of `original`.
+  void made_memory(uint32_t value, uint32_t original) {
+    if (comparison_) comparison_->add_memory(value, original);
+  }
+  /// An op has allocated `storage` for `value`.
+  void allocated(uint32_t value, const c10::Storage& storage) {
+    if (comparison_ || cuts_now_) rest_.allocated(value, storage);
+  }
+
+  /// Reports that slot `number` holds `ref`, undefined if the slot holds a tensor itself. False if
+  /// the list of crossing values does not cover this slot.
+  bool plans_slot(size_t number, const TapeRef& ref);
+
+  /// True if another segment than the open one has made the value.
+  bool is_of_other_segment(uint32_t value) const;
+
+  /// A record has just made the value, as result number `result` (see Cuts::Kept).
+  void made(size_t record, size_t result, const TapeRef& ref, const at::Tensor& tensor,
+            bool is_outside) {
+    if (phase_ == Phase::kPlan) listed_.note_made(record, result, ref, tensor, is_outside);
+  }
+
+  /// read(): an op of the open segment reads the value in `tensor`. read_for_slot(): a slot does.
+  void read(const TapeRef& ref, const at::Tensor& tensor, bool is_outside);
+  void read_for_slot(size_t slot, const TapeRef& ref, const at::Tensor& tensor, bool is_outside);
+
+  /// A rule gives SAVE or OFFLOAD to the op that has just made the value.
+  void save(const TapeRef& ref, const at::Tensor& tensor, bool is_outside, Policy policy);
+
+  /// An op like t_() has given it a new version, but no other values.
+  void laid_out_anew(uint32_t value, const at::Tensor& tensor) {
+    kept_.laid_out_anew(value, tensor);
+  }
+
+  /// The value's memory is about to be written.
+  void before_write(uint32_t value, const at::Tensor& tensor);
+
+  /// The function has returned, after `records` records and `slots` slots.
+  void finish(size_t records, size_t slots);
+
+  /// Indexed by value: true if some replay reads or makes it.
+  const std::vector<bool>& needed() const { return units_.needed(); }
+
+ private:
+  enum class Phase : uint8_t {
+    kPlan,
+    kDiffers,  // The open segment continues with different records.
+    kRest,
+  };
+  enum class NextCut : uint8_t {
+    kPlanned,
+    kLook,  // Look for a cut before the next op.
+    kHere,  // The next record begins a segment that was not planned.
+  };
+
+  void keep_listed();
+  void compare_record();
+  void count_record();
+  void compare_end(size_t slots);
+  void compare_dropped_slots();
+  void look_for_cut();
+  std::unordered_map<uint32_t, size_t> bytes_saved() const;
+  void differ(const TapeDifference& difference);
+  void add_segment(size_t number);
+  void open_segment();
+  void end_unit(size_t top);
+  void close_ended();
+  size_t segment_of(uint32_t record) const;
+  size_t maker(uint32_t value) const { return segment_of(tape_.values()[value].number); }
+  void cross(const TapeRef& ref, const at::Tensor& tensor, bool is_outside, Policy policy);
+  void keep(uint32_t value, const at::Tensor& tensor, bool is_outside, Policy policy);
+  bool may_cross(uint32_t value) const;
+  void check_positions(size_t records) const;
+
+  const Tape& tape_;
+  CutValues kept_;
+  CutUnits units_;
+  ListedValues listed_;
+  std::vector<size_t> positions_;
+  std::optional<TapeComparison> comparison_;
+  RestMemory rest_;
+  const bool cuts_now_;        // Cuts::while_recorded
+  size_t crossing_bytes_ = 0;  // With cuts_now_: bytes of the group's slots.
+  Phase phase_ = Phase::kPlan;
+  NextCut next_cut_ = NextCut::kPlanned;
+  size_t segment_ = 0;
+  std::optional<size_t> ended_;  // The unit directly inside the root before the open one.
+};
+
+}  // namespace remat

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The values of a tape that is being recorded.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/TensorImpl.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <remat/engine/op_call.h>
+#include <remat/engine/outside_log.h>
+#include <remat/engine/storage_table.h>
+#include <remat/tape/tape.h>
+
+namespace remat {
+
+inline uint32_t narrow(size_t number) {
+  return static_cast<uint32_t>(number);
+}
+
+/// Unwritten memory up to this size is held by the tape; of an op that writes parts (x[i] = y), up
+/// to the second size.
+constexpr size_t kMaxUnwrittenBytes = 4096;
+constexpr size_t kMaxUnwrittenBytesOfPart = size_t{4} << 20;
+constexpr const char* kUnwritten = "more than 4,096 bytes that no op wrote, after empty()";
+
+/// Knows which memory has which value, and holds what no record makes. Gives up for good at what a
+/// tape cannot replay: Tape::failure() has the reason.
+class ValueRecorder {
+ public:
+  /// `strict_label`: the region's label, if giving up is an error.
+  ValueRecorder(Tape& tape, StorageTable& storages, std::string strict_label)
+      : tape_(tape), storages_(storages), strict_label_(std::move(strict_label)) {}
+  ValueRecorder(const ValueRecorder&) = delete;
+  ValueRecorder& operator=(const ValueRecorder&) = delete;
+
+  void mark_cut() { is_cut_ = true; }
+
+  bool gave_up() const { return !tape_.failure_.empty(); }
+  /// True if giving up is an error.
+  bool is_strict() const { return !strict_label_.empty(); }
+  /// `what` names the obstacle: "op aten::resize_: memory that changes its size". Throws
+  /// NotImplementedError if the region has no other way to be replayed.
+  void give_up(const std::string& what);
+  void give_up(const OpCall& call, const char* what);
+  /// Throws if giving up is an error.
+  void refuse_if_strict() const;
+
+  /// Names the kind of a tensor that no tape can have; null for others.
+  static const char* unsupported(const at::Tensor& tensor);
+  /// True if the memory has no value yet.
+  bool is_new(const void* memory) const;
+  bool is_outside(const at::Tensor& tensor) const;
+
+  /// The present value of the tensor's memory; kNone if its origin is unknown.
+  uint32_t value_of(const at::Tensor& tensor);
+  /// The tensor as a value and a layout; undefined if it is unsupported or its origin is unknown.
+  TapeRef ref_of(const at::Tensor& tensor);
+  /// `value` in the layout of `tensor`.
+  TapeRef ref_in(uint32_t value, const at::Tensor& tensor);
+
+  /// The record that is being written has made the tensor's memory, or written it.
+  uint32_t add_made(const at::Tensor& tensor, bool is_uninitialised);
+  uint32_t add_written(const at::Tensor& tensor, Origin origin);
+  /// The tensor's memory is made for the open unit: see Tape::memory().
+  uint32_t add_memory(const at::Tensor& tensor, uint32_t original = TapeValue::kNone);
+
+  /// Unobserved code inside has made `tensor`: the tape holds it.
+  void adopt(const at::Tensor& tensor);
+  /// Adopts the parts of a tensor subclass that an op on plain tensors has made, such as the op
+  /// that wraps a collective's result.
+  void adopt_parts(const at::Tensor& wrapper);
+  /// Like adopt(), for memory that nobody has written: the op that is about to run overwrites it.
+  void adopt_memory(const at::Tensor& tensor);
+
+  /// set_outside(): a SAVE call has written the outside storage. reset_outside(): its value is the
+  /// one kept from before the region's writes.
+  void set_outside(size_t number, size_t product);
+  void reset_outside(size_t number);
+
+  /// If no op has written the memory, makes `ref` a value that the tape holds: LibTorch makes such
+  /// tensors of host numbers, for an index or a scalar. False if it would hold more than
+  /// `max_bytes`.
+  bool hold_unwritten(const at::Tensor& tensor, TapeRef& ref, size_t max_bytes);
+
+  /// `tensor`, which has the value, is about to be written: if the tape holds an alias, it takes a
+  /// copy.
+  void before_write(const at::Tensor& tensor, uint32_t value);
+  void note_version(const at::Tensor& tensor, uint32_t value);
+
+  /// Call it when the function has returned, where remat's own tensors are kept: see OuterScopes.
+  /// Keeps tensors from outside that `needed` values start from, and drops other held ones.
+  void finish(OutsideLog& outside, const std::vector<bool>& needed);
+
+ private:
+  /// The version that a record has left, as LibTorch counts writes.
+  struct Version {
+    c10::VariableVersion counter{c10::VariableVersion::DISABLED};
+    uint32_t left = 0;
+  };
+
+  uint32_t last_value_of(const at::Tensor& tensor);
+  uint32_t add_value(TapeValue::Source source, size_t number);
+  uint32_t add_held(const at::Tensor& tensor);
+  uint32_t layout_of(const at::Tensor& tensor, TapeValue& value);
+  void enter(const at::Tensor& tensor, uint32_t value);
+  bool is_written_unseen(uint32_t value) const;
+  uint32_t hold_written_unseen(const at::Tensor& tensor);
+  void hold_outside(OutsideLog& outside, const std::vector<bool>& needed);
+  static void hold_whole(Tape::Outside& outside, const at::Tensor& tensor);
+
+  Tape& tape_;
+  StorageTable& storages_;
+  const std::string strict_label_;
+  bool is_cut_ = false;
+  std::vector<at::Tensor> outside_tensors_;  // By number; undefined if no op read it.
+  std::vector<uint32_t> outside_values_;     // By number; the present value.
+  std::vector<uint32_t> product_values_;
+  std::vector<Version> versions_;  // By value: the version that its record has left.
+  uint32_t last_layout_ = TapeValue::kNone;
+};
+
+}  // namespace remat

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Values that cross the cuts of a tape, and those that a forward keeps.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+#include <c10/util/StringUtil.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <remat/engine/call_log.h>
+#include <remat/engine/cuts.h>
+#include <remat/engine/region.h>
+#include <remat/policy/policy.h>
+#include <remat/tape/tape.h>
+
+namespace remat {
+
+/// A value that one unit of a cut tape makes and others read, or that a rule has saved. Shared by
+/// the units that read it: it is freed when the last of them no longer needs it.
+class CutValue {
+ public:
+  /// A value kept from the forward on.
+  CutValue(uint32_t value, CallProduct kept) : value_(value), kept_(std::move(kept)) {}
+
+  /// A value that replays of `group` recompute, in its slot. `groups_around`: number of groups
+  /// around that group.
+  CutValue(uint32_t value, std::shared_ptr<Region> group, Slot& slot, size_t groups_around)
+      : value_(value), group_(std::move(group)), slot_(&slot), groups_around_(groups_around) {}
+
+  CutValue(const CutValue&) = delete;
+  CutValue& operator=(const CutValue&) = delete;
+  ~CutValue() {
+    if (slot_) group_->release(*slot_);
+  }
+
+  uint32_t value() const { return value_; }
+
+  /// A unit fetches values with fewer groups around them first, values kept by the forward last.
+  size_t groups_around() const { return groups_around_; }
+
+  /// The kept value; null if a group makes it.
+  CallProduct* kept() { return kept_ ? &*kept_ : nullptr; }
+  const CallProduct* kept() const { return kept_ ? &*kept_ : nullptr; }
+
+  /// Returns a tensor on its memory, which must not be written. May replay groups and outer
+  /// regions.
+  at::Tensor fetch(const std::string& reader) const {
+    if (slot_) return group_->load(*slot_);
+    return kept_->unpack_to_read(kept_->held(), [&] {
+      return c10::str("[replay] ", reader, ", %", value_, ", made before the cut");
+    });
+  }
+
+ private:
+  uint32_t value_;
+  std::optional<CallProduct> kept_;
+  std::shared_ptr<Region> group_;
+  Slot* slot_ = nullptr;
+  size_t groups_around_ = ~size_t{0};
+};
+
+/// Keeps a value at most once. The units that read it share it.
+class CutValues {
+ public:
+  /// Keeps the memory of `tensor` for `value` in the scopes around the region; or a copy, if it is
+  /// kept there and about to be written.
+  using Keep = std::function<void(CallProduct& value, const at::Tensor& tensor, Policy policy)>;
+
+  explicit CutValues(Keep keep) : keep_(std::move(keep)) {}
+
+  /// Keeps the value for the open unit directly inside the root. True if nobody kept it before.
+  bool keep(uint32_t value, const at::Tensor& tensor, bool is_outside, Policy policy);
+  /// The kept value; null if nobody keeps it.
+  std::shared_ptr<CutValue> find(uint32_t value) const;
+
+  /// The value's memory is about to be written. Returns the bytes that are copied for that.
+  size_t before_write(uint32_t value, const at::Tensor& tensor);
+  /// An op like t_() has given it a new version, but no other values.
+  void laid_out_anew(uint32_t value, const at::Tensor& tensor);
+
+  /// The unit directly inside the root ends, and the inputs of the units in it are not found yet.
+  void end_unit() { kept_by_ended_ = std::exchange(kept_, {}); }
+  /// Their inputs have been found: they hold the values.
+  void drop_ended() { kept_by_ended_.clear(); }
+
+  /// Holds a value of the open unit until finish(), for units that may read it later.
+  void hold_to_end(uint32_t value) { held_to_end_.push_back(kept_[value]); }
+  /// A value was read after its unit got its inputs.
+  void note_late_reader() { has_late_readers_ = true; }
+  bool has_late_readers() const { return has_late_readers_; }
+  void finish() { held_to_end_.clear(); }
+
+ private:
+  using Values = std::unordered_map<uint32_t, std::shared_ptr<CutValue>>;
+
+  const Keep keep_;
+  Values kept_;           // For the open unit directly inside the root.
+  Values kept_by_ended_;  // For the unit before that.
+  std::unordered_map<uint32_t, std::weak_ptr<CutValue>> all_;
+  std::vector<std::shared_ptr<CutValue>> held_to_end_;
+  bool has_late_readers_ = false;
+};
+
+/// The values that Cuts::keep lists, while the records that make them are recorded.
+class ListedValues {
+ public:
+  /// A listed value that the current record has made.
+  struct Made {
+    TapeRef ref;
+    at::Tensor tensor;
+    bool is_outside;
+    Policy policy;
+  };
+
+  explicit ListedValues(std::optional<std::vector<Cuts::Kept>> listed)
+      : listed_(std::move(listed)) {}
+
+  /// True if there is a list.
+  explicit operator bool() const { return listed_.has_value(); }
+  /// True if all listed values have been made.
+  bool is_done() const { return !listed_ || next_ == listed_->size(); }
+  bool contains(uint32_t value) const { return value < is_listed_.size() && is_listed_[value]; }
+
+  /// Result `result` of record `record` has just been made (see Cuts::Kept).
+  void note_made(size_t record, size_t result, const TapeRef& ref, const at::Tensor& tensor,
+                 bool is_outside);
+  bool has_made() const { return !made_.empty(); }
+  c10::SmallVector<Made, 2> take_made() { return std::exchange(made_, {}); }
+
+  /// Throws a ValueError that begins with `where` if a listed value was not made in `records`
+  /// records.
+  void check_done(const std::string& where, size_t records) const;
+
+ private:
+  const std::optional<std::vector<Cuts::Kept>> listed_;
+  size_t next_ = 0;
+  std::vector<bool> is_listed_;  // By value.
+  c10::SmallVector<Made, 2> made_;
+};
+
+}  // namespace remat

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Comparing a tape, while it is recorded, with the one that its cuts were made for.
+#pragma once
+
+#include <c10/util/SmallVector.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <remat/engine/expected_tape.h>
+#include <remat/engine/first_position.h>
+#include <remat/engine/op_call.h>
+#include <remat/tape/tape.h>
+
+namespace remat {
+
+/// Compares up to the first difference; later results mean nothing. Use it on the forward's thread.
+class TapeComparison {
+ public:
+  /// `differs` may be empty: see Cuts::differs.
+  TapeComparison(const Tape& tape, std::shared_ptr<const ExpectedTape> expected,
+                 std::function<void(const TapeDifference&)> differs)
+      : tape_(tape), expected_(std::move(expected)), differs_(std::move(differs)) {}
+
+  /// An op is about to run, which may make a record.
+  void begin_op(const OpInfo& op) {
+    op_ = &op;
+    record_ = tape_.records().size();
+  }
+
+  /// True if the tape's last record, made by that op, is the expected one.
+  bool is_record_expected();
+
+  /// True if no more memory than expected was allocated up to that record.
+  bool are_bytes_expected(size_t bytes) const {
+    return expected_->any_ops || bytes <= expected_->records[record_].most_bytes;
+  }
+
+  /// `value` is memory that a segment makes for itself in place of `original`; without cuts it has
+  /// no number.
+  void add_memory(uint32_t value, uint32_t original) {
+    memories_.emplace_back(value, number_of(original));
+  }
+
+  /// The expected slot `number`; null if there is none. Its value is kNoValue if it is held.
+  const ExpectedTape::Slot* slot(size_t number) const {
+    return number < expected_->slots.size() ? &expected_->slots[number] : nullptr;
+  }
+  /// The value to compare with ExpectedTape::Slot.
+  uint32_t value_of_slot(const TapeRef& ref) const;
+
+  /// True if the function may end now, with this number of slots.
+  bool is_end_expected(size_t slots) const {
+    const bool has_all = tape_.records().size() == expected_->records.size();
+    return (expected_->any_ops || has_all) && slots == expected_->slots.size();
+  }
+
+  TapeDifference other_op() const;
+  TapeDifference more_bytes(size_t bytes) const;
+  /// Slot `number` differs: it has `value`, as in ExpectedTape::Slot.
+  TapeDifference other_slot(size_t number, uint32_t value) const;
+  TapeDifference other_end(size_t slots) const;
+
+  /// Calls `differs`.
+  void report(const TapeDifference& difference) const;
+
+ private:
+  uint32_t number_of(uint32_t value) const;
+  std::string expected_op(size_t record) const;
+  uint64_t hash_reads(const TapeRecord& record);
+  uint64_t hash_makes(const TapeRecord& record);
+
+  const Tape& tape_;
+  const std::shared_ptr<const ExpectedTape> expected_;
+  const std::function<void(const TapeDifference&)> differs_;
+  const OpInfo* op_ = nullptr;                           // The op that began last.
+  size_t record_ = 0;                                    // Index of the record that it may make.
+  std::vector<std::pair<uint32_t, uint32_t>> memories_;  // Values with the numbers they stand for.
+  // Buffers of the last op, reused for their memory.
+  c10::SmallVector<uint32_t, 8> values_;
+  FirstPosition<uint32_t> seen_;
+  c10::SmallVector<std::pair<uint32_t, uint32_t>, 2> writes_;
+};
+
+}  // namespace remat

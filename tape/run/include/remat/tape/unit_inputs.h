@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The inputs of a unit of a cut tape.
+#pragma once
+
+#include <c10/util/FunctionRef.h>
+#include <c10/util/SmallVector.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <remat/engine/region.h>
+#include <remat/tape/tape.h>
+
+#include <remat/tape/cut_values.h>
+
+namespace remat {
+
+/// The values that a unit's replays start from. Each is released with the last live slot that is
+/// made from it. Set on the forward's thread; everything else may be called from any thread.
+class UnitInputs {
+ public:
+  using Values = std::vector<std::shared_ptr<const CutValue>>;
+  /// Ascending positions in a list of values.
+  using Positions = c10::SmallVector<uint32_t, 4>;
+
+  struct Found {
+    Values values;
+    std::vector<Positions> of_slot;  ///< The inputs that each slot is made from.
+    std::vector<uint32_t> missing;   ///< Made by no record of the unit, and not given.
+  };
+
+  /// Walks back from the slots of `part` that are live in `region`. `given(value)` returns the
+  /// value from around the unit, or null if the unit makes it itself. Sets `needed[value]` for all
+  /// values that replays read or make.
+  static Found find(const Tape& tape, const TapePart& part, const Region& region,
+                    c10::function_ref<std::shared_ptr<const CutValue>(uint32_t value)> given,
+                    std::vector<bool>& needed);
+
+  /// Holds the inputs that live slots of `region` need, instead of those held before.
+  void set(Found found, const Region& region);
+
+  /// The inputs that live slots need.
+  Values held() const;
+
+  /// The slot has died.
+  void release(size_t slot) noexcept;
+
+ private:
+  mutable std::mutex mutex_;
+  Values values_;                   // Null if no live slot needs it.
+  std::vector<uint32_t> readers_;   // Number of live slots per value.
+  std::vector<Positions> of_slot_;  // Empty for dead slots.
+};
+
+}  // namespace remat

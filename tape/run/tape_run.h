@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// One replay of a tape.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
+
+#include <c10/util/ArrayRef.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <remat/engine/region.h>
+#include <remat/engine/region_entry.h>
+#include <remat/engine/region_input.h>
+#include <remat/engine/replayer.h>
+#include <remat/tape/tape.h>
+
+namespace remat {
+
+class CutValue;
+
+/// Recomputes the values of a region's live slots. Use it on one thread.
+class TapeRun {
+ public:
+  using Inputs = c10::ArrayRef<std::shared_ptr<const CutValue>>;
+
+  /// Replays part `unit` of the tape. `root` has the log of outside storages and of named calls,
+  /// `entry` its arguments; `region` has the slots, `inputs` are the values from other units.
+  TapeRun(const Tape& tape, const Region& root, const RegionEntry& entry, const Region& region,
+          size_t unit, Inputs inputs);
+
+  /// Fetches the inputs of the records. May replay outer regions.
+  void fetch();
+
+  /// run() runs the records, fill() fills `slots`. No scope may be open; see fetch().
+  void run();
+  void fill(ReplayedSlots& slots);
+
+ private:
+  struct Live {
+    at::Tensor tensor;                    // On the value's memory.
+    bool owned = false;                   // The run may write there.
+    bool given = false;                   // One of the part's inputs.
+    uint32_t written = TapeValue::kNone;  // The value after the running op's write.
+  };
+
+  /// One past the last record.
+  size_t end() const { return std::min<size_t>(part_.end, tape_.records().size()); }
+  void mark();
+  bool runs(const TapeRecord& record) const;
+  at::Tensor fetch_outside(const TapeValue& value) const;
+  at::Tensor fetch_product(const TapeValue& value) const;
+  at::Tensor fetch(const TapeValue& value) const;
+  bool is_made_by_fetch(const TapeValue& value, const at::Tensor& tensor) const;
+  at::Tensor make_memory(const TapeValue& value) const;
+  void execute(const TapeRecord& record, uint32_t step);
+  void prepare_writes(const TapeRecord& record, uint32_t step);
+  void push_arguments(const TapeRecord& record);
+  void check_not_freed(const TapeRecord& record, const at::Tensor& tensor) const;
+  void take_outputs(const TapeRecord& record);
+  bool is_new(uint32_t number) const;
+  void drop_used(const TapeRecord& record, uint32_t step);
+  at::Tensor value_of(const TapeSlot& slot, size_t number) const;
+  at::Tensor make_wrapper(const TapeSlot& slot, size_t number) const;
+  void check_hash(const TapeSlot& slot, size_t number, const at::Tensor& value) const;
+  at::Tensor get_after_write(const TapeRef& ref) const;
+  at::Tensor get(const TapeRef& ref) const;
+  at::Tensor fetch_argument(size_t outside) const;
+  [[noreturn]] void fail(const TapeRecord& record, const char* what) const;
+
+  const Tape& tape_;
+  const TapePart& part_;
+  const Region& root_;
+  const Region& region_;
+  const RegionEntry& entry_;
+  const Inputs given_;
+  // By value of the tape.
+  std::vector<uint32_t> last_use_;  // Step of the last use; 0 if never.
+  std::vector<Live> live_;
+  std::vector<bool> slot_wanted_;
+  torch::jit::Stack stack_;
+  torch::jit::Stack written_arguments_;                       // Keeps out= arguments alive.
+  std::vector<std::pair<uint32_t, Live>> given_and_written_;  // Inputs that the running op remakes.
+};
+
+}  // namespace remat

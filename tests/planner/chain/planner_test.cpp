@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Features of the planner beside optima: budgets in words, reasons, cut regions, other classes of
+// plans.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <thread>
+
+#include <remat/planner/planner.h>
+#include <remat/planner/transformer_profile.h>
+
+#include "planner/chain/test_data.h"
+#include "support/catch.h"
+
+using remat::Plan;
+using remat::PlanClass;
+using remat::Planner;
+using remat::Policy;
+using remat::Profile;
+
+namespace {
+
+Profile load(const std::string& name) {
+  return Profile::from_json(remat::test::read_file(remat::test::planner_data() / (name + ".json")),
+                            name);
+}
+
+remat::ProfileOp op(const std::string& name, const std::string& in, const std::string& out,
+                    int64_t bytes, double fwd_us) {
+  remat::ProfileOp made;
+  made.name = name;
+  made.fwd_us = fwd_us;
+  made.bwd_us = 2 * fwd_us;
+  made.ins = {in};
+  made.outs = {{out, bytes}};
+  made.bwd_needs = {in};
+  return made;
+}
+
+/// One region of `ops` ops in a row, each tensor `bytes`: only one tensor crosses at each position.
+remat::BlockType line(const std::string& name, int ops, int64_t bytes) {
+  remat::BlockType type;
+  type.name = name;
+  type.input_bytes = bytes;
+  std::string last = "in";
+  for (int i = 0; i < ops; ++i) {
+    const std::string out = "t" + std::to_string(i);
+    type.ops.push_back(op(name + ".op" + std::to_string(i), last, out, bytes, 1 + i % 3));
+    last = out;
+  }
+  type.output = last;
+  return type;
+}
+
+Profile line_profile(int ops, int regions) {
+  Profile profile;
+  profile.name = "line";
+  profile.block_types = {line("line", ops, 8)};
+  profile.chain.assign(static_cast<size_t>(regions), 0);
+  return profile;
+}
+
+}  // namespace
+
+TEST_CASE("Budgets are understood as people write them", "[policy][planner][budget]") {
+  const Planner planner(load("large_gpt2l_2x512_v100"));
+  const int64_t peak = 6935764996;
+  CHECK(planner.budget_bytes("2.5GiB") == 2684354560);
+  CHECK(planner.budget_bytes("300 MB") == 300000000);
+  CHECK(planner.budget_bytes("4096B") == 4096);
+  CHECK(planner.budget_bytes("60%") == 4161458997);
+  CHECK(planner.budget_bytes("100%") == peak);
+  CHECK(planner.budget_bytes("0") == planner.layer_checkpoint().simulated_peak_bytes);
+  CHECK(planner.budget_bytes("1") == peak);
+  for (const char* text :
+       {"", "lots", "2.5", "-1", "-5%", "nan", "inf", "3 parsec", "1e40GiB", "60%%", "GiB"}) {
+    CAPTURE(text);
+    CHECK_THROWS_WITH(planner.budget_bytes(text),
+                      ContainsSubstring("[planner] budget: expected bytes with a unit"));
+  }
+  CHECK_THROWS_WITH(planner.plan(-1),
+                    ContainsSubstring("[planner] budget: expected 0 bytes or more, got -1"));
+}
+
+TEST_CASE("An infeasible budget says the least that fits, and which region and slots hold it",
+          "[policy][planner][errors]") {
+  const Planner planner(load("large_gpt2l_2x512_v100"));
+  const Plan plan = planner.plan(400000000);
+  CHECK_FALSE(plan.feasible);
+  // Two tensors of logits, 2 * 512 * 50257 * 4 bytes each, fill the head's forward.
+  CHECK(plan.least_budget_bytes == 422207492);
+  CHECK(plan.peak_region == "region 73 'head', forward");
+  REQUIRE(plan.held.size() >= 2);
+  CHECK(plan.held[0].slot == "lg");
+  CHECK(plan.held[0].bytes == 205852672);
+  CHECK(plan.held[0].region == "head");
+  CHECK(plan.held[1].slot == "lp");
+  CHECK_THAT(plan.to_json(), ContainsSubstring("\"least_budget\": 422207492"));
+}
+
+TEST_CASE("The same profile gives the same plan, byte for byte", "[policy][planner]") {
+  const Profile profile = load("large_gpt2l_8x1024_a100_flash_cce");
+  const Planner once(profile);
+  const Planner again(profile);
+  const Planner copy = once;
+  for (const char* budget : {"5%", "12.2%", "25%", "50%"}) {
+    const std::string text = once.plan(once.budget_bytes(budget)).to_json();
+    CHECK(text == again.plan(again.budget_bytes(budget)).to_json());
+    std::string from_thread;
+    std::thread([&] { from_thread = copy.plan(copy.budget_bytes(budget)).to_json(); }).join();
+    CHECK(text == from_thread);
+  }
+}
+
+TEST_CASE("Less memory than a plan needs per region makes groups that nest", "[policy][planner]") {
+  // 64 equal regions in the least memory: groups in groups.
+  const Planner planner(line_profile(3, 64));
+  const Plan plan = planner.plan(planner.frontier().least_budget_bytes());
+  REQUIRE(plan.feasible);
+  CHECK(plan.groups.size() >= 10);
+  CHECK(plan.simulated_peak_bytes * 10 < planner.frontier().no_checkpoint_peak_bytes());
+  const bool nested =
+      std::any_of(plan.groups.begin(), plan.groups.end(), [&](const remat::PlanGroup& inner) {
+        return std::any_of(plan.groups.begin(), plan.groups.end(),
+                           [&](const remat::PlanGroup& outer) {
+                             return outer.first <= inner.first && inner.next < outer.next;
+                           });
+      });
+  CHECK(nested);
+}
+
+TEST_CASE("Fewer breakpoints cost time and never memory", "[policy][planner]") {
+  const Profile profile = load("large_gpt2m_4x512_v100");
+  const Planner exact(profile);
+  const Planner thin(profile, {.max_breakpoints = 100});
+  CHECK(exact.frontier().exact());
+  CHECK_FALSE(thin.frontier().exact());
+  for (const char* budget : {"15%", "30%", "60%"}) {
+    const Plan plan = thin.plan(thin.budget_bytes(budget));
+    CHECK(plan.simulated_peak_bytes <= plan.budget_bytes);
+    CHECK(plan.overhead >= exact.plan(plan.budget_bytes).overhead);
+    CHECK(plan.overhead < exact.plan(plan.budget_bytes).overhead + 0.05);
+  }
+}
+
+TEST_CASE("A region of many ops is cut where single tensors pass", "[policy][planner][split]") {
+  // 40 ops in a row are cut into parts of 18, 18 and 4; as one region they would be too many to
+  // enumerate.
+  const Planner planner(line_profile(40, 3));
+  const Plan plan = planner.plan(planner.budget_bytes("40%"));
+  REQUIRE(plan.table.size() == 9);
+  for (int i = 0; i < 9; ++i) {
+    CHECK(plan.table[i].region == "line");
+    CHECK(plan.table[i].part == i % 3);
+    CHECK(plan.table[i].ops.size() == (i % 3 == 2 ? 4 : 18));
+  }
+  CHECK(plan.table[1].ops.front().name == "line.op18");
+  CHECK(plan.feasible);
+  CHECK(plan.overhead - plan.lower_bound < 0.02);
+}
+
+TEST_CASE("No cut where a second tensor passes", "[policy][planner][split]") {
+  // Op 30 reads the result of op 10: cuts are left after ops 0 to 10 and 30 to 38. With at most 18
+  // ops these parts have 11 + 20 + 9.
+  Profile profile = line_profile(40, 2);
+  profile.block_types[0].ops[30].ins.emplace_back("t10");
+  const Plan plan = Planner(profile).plan(1 << 20);
+  REQUIRE(plan.table.size() == 6);
+  CHECK(plan.table[0].ops.size() == 11);
+  CHECK(plan.table[1].ops.size() == 20);
+  CHECK(plan.table[2].ops.size() == 9);
+}
+
+TEST_CASE("The hull's policies come close to all policies", "[policy][planner][hull]") {
+  // Every op reads the input too, so two tensors cross at each position and no cut is possible.
+  Profile few = line_profile(16, 4);
+  for (size_t i = 1; i < 16; ++i) few.block_types[0].ops[i].ins.emplace_back("in");
+  // With three more ops without time and bytes there are 19, too many to enumerate: the hull is
+  // used. Times and bytes stay the same.
+  Profile many = few;
+  for (int i = 0; i < 3; ++i) {
+    remat::ProfileOp nothing =
+        op("nothing" + std::to_string(i), "in", "n" + std::to_string(i), 0, 0);
+    nothing.bwd_needs.clear();
+    many.block_types[0].ops.insert(many.block_types[0].ops.begin(), nothing);
+  }
+  const Planner exact(few);
+  const Planner hull(many);
+  REQUIRE(hull.plan(1 << 20).table.size() == 4);
+  CHECK(hull.frontier().no_checkpoint_peak_bytes() == exact.frontier().no_checkpoint_peak_bytes());
+  for (const char* budget : {"40%", "50%", "60%", "70%", "80%", "90%", "100%"}) {
+    CAPTURE(budget);
+    const Plan plan = hull.plan(exact.budget_bytes(budget));
+    const Plan best = exact.plan(exact.budget_bytes(budget));
+    REQUIRE(plan.feasible);
+    CHECK(plan.overhead >= best.overhead);
+    CHECK(plan.overhead <= best.overhead + 0.005);
+  }
+}
+
+TEST_CASE("A region of more ops than can be handled is named", "[policy][planner][errors]") {
+  Profile profile = line_profile(300, 1);
+  for (size_t i = 1; i < profile.block_types[0].ops.size(); ++i)
+    profile.block_types[0].ops[i].ins.emplace_back("in");
+  CHECK_THROWS_WITH(
+      Planner(profile),
+      ContainsSubstring("block_types[0].ops (type 'line'): expected at most 256 ops") &&
+          ContainsSubstring("got 300. Make more regions of it."));
+}
+
+TEST_CASE("Types of equal numbers are one to the planner, whatever their names",
+          "[policy][planner]") {
+  Profile profile = line_profile(3, 6);
+  const Plan plan = Planner(profile).plan(60);
+  profile.block_types.push_back(line("twin", 3, 8));
+  for (size_t i = 1; i < profile.chain.size(); i += 2) profile.chain[i] = 1;
+  const Plan twins = Planner(profile).plan(60);
+  CHECK(twins.total_time_us == plan.total_time_us);
+  CHECK(twins.table[1].region == "twin");
+  CHECK(twins.table[1].ops[0].name == "twin.op0");
+}
+
+TEST_CASE("Rotor's plans and checkpointed layers are never better",
+          "[policy][planner][baselines]") {
+  const Profile profile = load("large_gpt2l_2x512_v100");
+  const Planner planner(profile);
+  const Planner rotor(profile, {.plan_class = PlanClass::kRotor});
+  for (const char* budget : {"10%", "20%", "40.9%", "75%"}) {
+    const Plan plan = planner.plan(planner.budget_bytes(budget));
+    const Plan other = rotor.plan(planner.budget_bytes(budget));
+    CHECK(plan.overhead <= other.overhead);
+    for (const remat::PlanRow& row : other.table) {
+      for (const remat::PlanOp& each : row.ops) CHECK(each.policy == Policy::kSave);
+    }
+  }
+
+  const Plan layers = planner.layer_checkpoint();
+  CHECK(planner.plan(layers.simulated_peak_bytes).overhead < layers.overhead);
+  // All ops of the 36 layers but the last add of each run again.
+  CHECK(layers.groups.empty());
+  CHECK(layers.table[1].run_count == 2);
+}
+
+TEST_CASE("Rotor's plans take what the paper measured for Rotor", "[policy][planner][baselines]") {
+  // Rockmate paper, appendix E: Rotor's peak as a share of PyTorch's, and its time over PyTorch's.
+  // The model of times and bytes comes within 1.5 points.
+  struct Row {
+    const char* file;
+    double share;
+    double measured;
+  };
+  for (const Row& row : {Row{"large_gpt2l_2x512_v100", 0.846 / 6.708, 593.507 / 457.173 - 1},
+                         {"large_gpt2l_2x512_v100", 2.360 / 6.708, 522.163 / 457.173 - 1},
+                         {"large_gpt2l_4x256_v100", 0.808 / 5.158, 561.066 / 432.646 - 1},
+                         {"large_gpt2l_4x256_v100", 1.473 / 5.158, 526.807 / 432.646 - 1},
+                         {"large_gpt2m_2x1024_v100", 3.351 / 10.782, 558.858 / 480.330 - 1},
+                         {"large_gpt2m_4x512_v100", 1.824 / 7.407, 532.637 / 430.596 - 1}}) {
+    CAPTURE(row.file, row.share, row.measured);
+    const Planner rotor(load(row.file), {.plan_class = PlanClass::kRotor});
+    const double budget =
+        row.share * static_cast<double>(rotor.frontier().no_checkpoint_peak_bytes());
+    const Plan plan = rotor.plan(static_cast<int64_t>(budget));
+    CHECK(std::abs(plan.overhead - row.measured) < 0.015);
+  }
+}
+
+TEST_CASE("A slot is explained by who needs it", "[policy][planner][explain]") {
+  const Planner planner(load("large_gpt2l_2x512_v100"));
+  const Plan plan = planner.plan(planner.budget_bytes("12.2%"));
+  const auto all = planner.explain(plan, "attn.qkv");
+  REQUIRE(all.size() == 36);
+  const auto one = planner.explain(plan, "71/pd");  // a tensor names its op
+  REQUIRE(one.size() == 1);
+  CHECK(one[0].op == "attn.drop");
+  CHECK(one[0].region == "attn");
+  CHECK(one[0].policy == Policy::kRecompute);
+  CHECK(one[0].kept_bytes == 0);
+  CHECK(one[0].out_bytes == 41943040 + 10485760);
+  CHECK_THAT(one[0].reason, ContainsSubstring("the backward of attn.av"));
+  const Plan whole = planner.plan(planner.frontier().no_checkpoint_peak_bytes());
+  CHECK(planner.explain(whole, "1/attn.qkv")[0].reason ==
+        "kept for the backward of attn.scores, the backward of attn.av");
+  CHECK_THROWS_WITH(planner.explain(plan, "attn.qvk"),
+                    ContainsSubstring("[planner] slot: expected an op or a tensor of the profile"));
+  CHECK_THROWS_WITH(planner.explain(plan, "2/attn.qkv"), ContainsSubstring("[planner] slot"));
+  Plan damaged = plan;
+  damaged.table[3].ops.pop_back();
+  CHECK_THROWS_WITH(
+      planner.explain(damaged, "attn.qkv"),
+      ContainsSubstring("table[3]: expected 9 ops, got 8. Give a plan of this planner"));
+  damaged = plan;
+  damaged.table[1].run_count = 3;
+  CHECK_THROWS_WITH(planner.explain(damaged, "attn.qkv"),
+                    ContainsSubstring("expected regions that the profile lets run as one"));
+  damaged = plan;
+  damaged.table.pop_back();
+  CHECK_THROWS_WITH(planner.explain(damaged, "attn.qkv"), ContainsSubstring("table: expected 74"));
+  damaged = plan;
+  damaged.profile_digest = "another";
+  CHECK_THROWS_WITH(planner.explain(damaged, "attn.qkv"),
+                    ContainsSubstring("the digest of the profile, got another"));
+}
+
+TEST_CASE("Generated profiles are those of the test data", "[policy][transformer_profile]") {
+  struct Case {
+    const char* file;
+    const char* model;
+    const char* gpu;
+    int64_t batch;
+    int64_t sequence;
+    remat::Attention attention;
+    bool fused_head;
+  };
+  constexpr auto eager = remat::Attention::kEager;
+  constexpr auto flash = remat::Attention::kFlash;
+  for (const Case& one :
+       {Case{"large_gpt2l_2x512_v100", "gpt2-large", "v100", 2, 512, eager, false},
+        {"large_gpt2l_4x256_v100", "gpt2-large", "v100", 4, 256, eager, false},
+        {"large_gpt2m_2x1024_v100", "gpt2-medium", "v100", 2, 1024, eager, false},
+        {"large_gpt2m_4x512_v100", "gpt2-medium", "v100", 4, 512, eager, false},
+        {"large_gpt2m_16x1024_a100_eager", "gpt2-medium", "a100", 16, 1024, eager, false},
+        {"large_gpt2l_8x1024_a100_flash", "gpt2-large", "a100", 8, 1024, flash, false},
+        {"large_gpt2l_8x1024_a100_flash_cce", "gpt2-large", "a100", 8, 1024, flash, true}}) {
+    CAPTURE(one.file);
+    remat::TransformerShape shape = remat::transformer_shape(one.model);
+    shape.batch = one.batch;
+    shape.sequence = one.sequence;
+    shape.attention = one.attention;
+    shape.fused_head = one.fused_head;
+    CHECK(remat::transformer_profile(shape, remat::device_rates(one.gpu)).digest() ==
+          load(one.file).digest());
+  }
+  CHECK_THROWS_WITH(remat::transformer_shape("gpt5"),
+                    ContainsSubstring("[transformer_profile] model: expected gpt2-small"));
+  CHECK_THROWS_WITH(remat::device_rates("abacus"),
+                    ContainsSubstring("[transformer_profile] gpu: expected v100 or a100"));
+  remat::TransformerShape odd = remat::transformer_shape("gpt2-small");
+  odd.heads = 7;
+  CHECK_THROWS_WITH(remat::transformer_profile(odd, remat::device_rates("v100")),
+                    ContainsSubstring("width: expected a multiple of the 7 heads"));
+}
