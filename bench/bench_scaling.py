@@ -25,7 +25,7 @@ ROWS = {}
 
 
 def row(unit, divide=1, engines=()):
-    """Adds a row whose step gets `n / divide` units; with engines, a row for each, whose step gets the engine, too."""
+    """Makes make(n), which returns a step of n units, a row of n / divide units; with engines, a row per engine by make(n, engine=...)."""
 
     def add(make):
         for engine in engines:

@@ -36,10 +36,11 @@ std::string heading(const std::string& device, size_t wanted) {
   const std::string want =
       wanted > 0 ? c10::str(with_separators(wanted), " bytes of ", device, " are wanted; ") : "";
   return c10::str(want, "to free memory of ", device,
-                  ", change (bytes that go by estimate, alone and with those above):");
+                  ", change (estimated bytes freed: by it alone, with those above):");
 }
 
-/// Says whether a change frees `wanted` bytes. `before` is true if the changes above it do.
+/// Says whether a change frees `wanted` bytes. `before` is true if the changes listed above this
+/// one free that much together.
 std::string verdict(const MemoryChange& change, size_t wanted, bool before) {
   if (wanted == 0) return "";
   if (change.bytes >= wanted) return "enough";

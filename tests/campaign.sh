@@ -21,7 +21,7 @@ source tests/campaign_piece.sh
 
 mapfile -t libraries < <(find "$build_dir" -maxdepth 2 -name 'libremat*.so.*' -type f | sort)
 mapfile -t suites < <(find "$build_dir/tests" -maxdepth 1 -type f -executable -name '*.*' | sort)
-mapfile -t sources < <(find CMakeLists.txt CMakePresets.json cmake include placeholder policy tape backend inspect python \
+mapfile -t sources < <(find CMakeLists.txt CMakePresets.json cmake include placeholder policy planner engine tape forward backend inspect python \
   tests -type f -not -name '*.pyc' | sort)
 sources_name=$(binary_of "${sources[@]}")
 unset REMAT_FUZZ_N REMAT_SOAK_STEPS

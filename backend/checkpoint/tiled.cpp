@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Computing tiles, and joining their results.
+// Where each tile begins, checks of its arguments, and joining the results of tiles.
 #include <remat/backend/tiled.h>
 
 #include <ATen/ops/add.h>

@@ -16,12 +16,12 @@
 
 namespace remat {
 
-/// The memory of inner tensors of the op's arguments, before the op runs; empty if no handler gets
-/// it.
+/// Storages of the tensors inside the op's wrapper arguments. Call it before the op runs. Empty if
+/// no Python handler will be called for the op.
 std::vector<const void*> inner_memory(const OpCall& call, c10::DispatchKeySet below);
 
-/// Adopts inner tensors of the op's results that are not on memory `given`, from inner_memory():
-/// the op has made them, since the handler's factories are not intercepted.
+/// Counts each tensor inside the op's results as made by the op, unless its memory is in `given`,
+/// which inner_memory() returned before: nothing else sees the factories that a handler calls.
 void adopt_inner_results(const OpCall& call, c10::DispatchKeySet below,
                          const std::vector<const void*>& given);
 
@@ -47,7 +47,7 @@ class HandlerWrites {
   struct Write {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
     std::string op;
-    int64_t modes;  // Dispatch modes active in the handler.
+    int64_t modes;  // Number of dispatch modes active in the handler.
   };
 
   const OpCall& call_;

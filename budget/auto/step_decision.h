@@ -20,8 +20,9 @@ struct StepDecision {
 /// Text of a decision; "" if more steps must be measured first.
 std::string text_of(const std::optional<StepDecision>& decision);
 
-/// Reads another process's decision for the step that this process has measured, with this
-/// process's store. Throws std::invalid_argument or std::logic_error if its cuts cannot run here.
+/// Reads what text_of() of another process wrote; nullopt for "". `profile` is the step as this
+/// process has measured it, `offload` has the terms of this process's store, if it has one. Throws
+/// std::invalid_argument or std::logic_error if the cuts cannot run here.
 std::optional<StepDecision> decision_from(const std::string& text, const StepProfile& profile,
                                           const OffloadTerms& offload);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Validation and digests of profiles, and their numbers.
+// Validates and digests profiles, and converts them to blocks and chains with indices for names.
 #include <unordered_map>
 
 #include <remat/planner/digest.h>

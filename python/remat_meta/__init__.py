@@ -9,6 +9,7 @@ autograd engine.
 
 from . import _torch_version
 
+# The compiled module is in a folder for the minor version of torch.
 __path__.insert(0, _torch_version.compiled_folder(__path__[0]))
 
 from . import _compile, _functional, testing  # noqa: E402, F401

@@ -282,8 +282,8 @@ def auto_checkpoint(
     device_bytes, all that weights, gradients, optimizer and step may take together. Without one, REMAT_MEMORY_BUDGET counts.
 
     The first `steps` steps are measured as they run, on a tape that keeps little, and planned, within a second for most
-    models. The first one does not know the budget yet. fn is called exactly once in each step. `plan` is the path of a file: if it exists, its plan is used and
-    nothing is measured; otherwise the plan is saved there. `offload` is a store of remat.offload() with a max_leaving_bytes:
+    models. The first one does not know the budget yet. fn is called exactly once in each step. `plan` is the path of a file:
+    if it exists, its plan is used and nothing is measured; otherwise the plan is saved there. `offload` is a store of remat.offload() with a max_leaving_bytes:
     plans may move kept tensors there.
 
     Raises ValueError if no plan fits, with the least budget and what prevents a lower one; NotImplementedError for an op that

@@ -73,7 +73,7 @@ def _is_in_bad_fork():
     return False
 
 
-# torch reads the state of remat_meta's generator without going through torch.Generator.
+# torch.random.fork_rng() and torch.utils.checkpoint call get_rng_state() of this module.
 _generator = None
 
 
@@ -133,7 +133,7 @@ def _make_module():
 
 
 def _check_alone():
-    """Raises where torch has another accelerator. The library checks too, but torch can count GPUs so that forks may use them."""
+    """Raises where torch has another accelerator. Unlike the library's check, it leaves CUDA uninitialised, so forks may use it."""
     count = torch.accelerator.device_count()
     if count > 0:
         raise NotImplementedError(
@@ -146,7 +146,7 @@ def _check_alone():
 
 
 def register_device() -> None:
-    """Names torch's free device remat_meta, permanently, and adds the module torch.remat_meta to torch.
+    """Gives torch's spare device (PrivateUse1) the name remat_meta until the process ends; adds torch.remat_meta, a module.
 
     From then on torch.device("remat_meta") is a device whose tensors have shapes and dtypes but no data: a whole model fits on
     it. torch takes it for its accelerator; see torch.remat_meta. A second call does nothing. Raises NotImplementedError, and

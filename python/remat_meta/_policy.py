@@ -35,7 +35,7 @@ class PolicyContext:
         self.op_output = None
 
 
-# PREFER_RECOMPUTE leaves the op to the safe defaults.
+# None is no answer, so safe_defaults() decide; that is what None, False and torch's PREFER_RECOMPUTE mean.
 _ANSWERS = {
     None: None,
     False: None,

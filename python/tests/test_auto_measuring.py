@@ -8,7 +8,7 @@ import threading
 
 import pytest
 import torch
-from budget_trainer import MEASURED, Net, batch_of, loss_of, same, train, trainers
+from budget_trainer import MEASURED, batch_of, loss_of, same, train, trainers
 from same import DEVICE
 from torch import nn
 

@@ -314,7 +314,7 @@ def test_what_nobody_has_saved_may_be_changed_by_way_of_data(engine):
 @pytest.mark.parametrize("inner", ENGINES)
 @pytest.mark.parametrize("engine", ("auto", "function"))
 def test_what_remat_holds_for_a_region_inside_may_be_written_as_autograd_counts(engine, inner):
-    """Others have a tensor, through `.data`, on the memory that tapes and SAVE calls inside hold."""
+    """`data` aliases the memory that the inner region's tape and SAVE call hold."""
 
     def program(wrap):
         x, bank = leaf(4), torch.randn(3, 4)
@@ -430,7 +430,7 @@ def test_what_autograd_would_look_at_again_is_not_exchanged(what, engine, policy
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("policy", [None, ["*"]], ids=["none", "all"])
 def test_what_was_exchanged_and_has_its_memory_again_raises(policy, engine):
-    """It is right in plain code, but nobody notes where tensors lay before."""
+    """Plain code gets the right gradient. remat raises: it knows that memory was exchanged, not that the old memory came back."""
     x, w, b, t = leaf(4, 4), leaf(4, 4), torch.ones(4, 4), torch.randn(4, 4)
     wrap = remat.checkpoint(replay=engine, policy=policy, region_name=f"again {engine} {policy}")
     for tensor in (w, b, t):
@@ -516,7 +516,7 @@ def test_leaves_that_are_frozen_or_unfrozen_between_forward_and_backward_are_rig
 
 @pytest.mark.parametrize("engine", [*ENGINES, "inside"])
 def test_a_gradient_that_is_asked_for_later_or_in_the_function_changes_nothing(engine):
-    """"inside": in a backward of the function, with create_graph."""
+    """"inside": the function itself calls torch.autograd.grad(create_graph=True)."""
 
     def program(wrap):
         x, c, e = leaf(4), torch.rand(4), torch.rand(4)
@@ -574,7 +574,7 @@ def test_an_inference_tensor_that_gets_other_memory_raises(engine, passed):
 
 
 def test_a_weight_that_the_function_exchanges_and_gives_back_is_right_in_each_step():
-    """As in quantization-aware training; more exchanges than are remembered one by one."""
+    """The function exchanges a weight in each of many steps, as quantization-aware training does."""
 
     def program(wrap):
         x, w = leaf(3, 4), leaf(4, 4)

@@ -34,7 +34,8 @@ def attributes():
 
 def look():
     modules = {name: module for name, module in sys.modules.items() if hasattr(module, "__dict__")}
-    known.update({name: module for name, module in modules.items() if name not in ("__main__", "__mp_main__") and not name.startswith("remat_meta")})
+    mains = ("__main__", "__mp_main__")
+    known.update({name: module for name, module in modules.items() if name not in mains and not name.startswith("remat_meta")})
     return {
         "attributes": attributes(),
         "engine": torch.autograd.Variable._execution_engine,
@@ -143,8 +144,9 @@ def test_the_first_use_tells_torch_and_the_first_region_installs_the_rest(said):
 
 
 USES = [
-    "checkpoint()", "region(len, 'n', recompute=True)", "op(len, 'n', SAVE)", "native_op(len, 'n', SAVE)", "patch_torch_checkpoint()",
-    "auto_checkpoint(len, '50%')", "torch_checkpoint(torch.sin, torch.ones(2))", "checkpoint_sequential(2)", "tiled(torch.sin, 0, 2)",
+    "checkpoint()", "region(len, 'n', recompute=True)", "op(len, 'n', SAVE)", "native_op(len, 'n', SAVE)",
+    "patch_torch_checkpoint()", "auto_checkpoint(len, '50%')", "torch_checkpoint(torch.sin, torch.ones(2))",
+    "checkpoint_sequential(2)", "tiled(torch.sin, 0, 2)",
 ]  # fmt: skip
 for _use in USES:
     case(_use, f"{IMPORT}SAVE = remat_meta.CheckpointPolicy.SAVE\nremat_meta.{_use}{TOLD}")
@@ -156,7 +158,8 @@ def test_calls_that_are_a_first_use(use, said):
 
 
 case(
-    "record", f"import remat_meta\nprint(sorted(os.listdir('.')))\n{REGION}\nprint(sum(os.path.getsize(f) >= 0 for f in os.listdir('.')))",
+    "record",
+    f"import remat_meta\nprint(sorted(os.listdir('.')))\n{REGION}\nprint(sum(os.path.getsize(f) >= 0 for f in os.listdir('.')))",
     REMAT_RECORD=".", REMAT_TRACE="trace",
 )  # fmt: skip
 

@@ -28,7 +28,7 @@
 #include <remat/engine/storage_bytes.h>
 #include <remat/engine/tensor_hash.h>
 #include <remat/engine/unseen.h>
-#include <remat/tape/cut_values.h>
+#include <remat/tape/cut_value.h>
 
 namespace remat {
 namespace {

@@ -11,7 +11,8 @@ namespace remat::matrix {
 
 SavedTensorsHooks copying_hooks();
 
-/// Returns hooks that count in `packed`, which must outlive them. For one thread at a time.
+/// Returns copying_hooks() that also add 1 to `packed` for each packed tensor. `packed` must
+/// outlive the hooks. For one thread at a time.
 SavedTensorsHooks counting_hooks(int64_t& packed);
 
 }  // namespace remat::matrix

@@ -10,7 +10,7 @@ from pathlib import Path
 import tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
-MODULES = ("placeholder", "policy", "recording", "tape", "backend", "inspect", "budget", "offload")
+MODULES = ("placeholder", "policy", "planner", "recording", "engine", "tape", "forward", "backend", "inspect", "budget", "offload")
 LEAST = 45
 SUITES = (ROOT / "tests" / "CMakeLists.txt").read_text()
 

@@ -15,7 +15,7 @@ namespace remat::test {
 
 struct Result {
   int exit_code = -1;
-  std::string output;  ///< stdout and stderr
+  std::string output;  ///< Standard output; standard error, too, if the command ends in 2>&1.
 };
 
 inline Result run_command(const std::string& command) {

@@ -21,8 +21,9 @@ namespace remat {
 /// Owning pointer to a node of autograd's graph.
 using GraphNode = decltype(torch::autograd::Edge::function);
 
-/// Calls `visit` for the tensors that a node saves, without unpacking any; skips those kept by
-/// hooks. A freed node has none. LibTorch offers this only in Python, not in C++.
+/// A function of the caller's, since LibTorch lists the saved tensors of a node only in Python. It
+/// calls `visit` for each tensor that the node saves, without unpacking any, and skips those kept
+/// by hooks. A freed node has none.
 using VisitSaved =
     std::function<void(const GraphNode& node, const std::function<void(const at::Tensor&)>& visit)>;
 
@@ -34,7 +35,8 @@ struct NodeSaves {
 };
 
 struct SavedTensorsReport {
-  std::vector<RegionSaves> regions;  ///< Sorted by name, with numbers by value; then by age
+  std::vector<RegionSaves>
+      regions;  ///< Sorted by name ("layer2" before "layer10"), equal names oldest first
   std::optional<std::vector<NodeSaves>> nodes;  ///< The largest first; unset without roots
   size_t region_bytes = 0;
   size_t node_bytes = 0;

@@ -72,7 +72,7 @@ def test_117_several_hooks_in_order():
     hooks = [Counter("a", log), Counter("b", log)]
     remat.checkpoint(recompute_state_hooks=hooks)(counted(hooks, seen))(leaf(3)).sum().backward()
     names = [name for name, *_ in log]
-    # The present state is restored in reverse order.
+    # After the replay the states from before it are restored, the last hook's first.
     assert names == ["a", "b"] * (len(log) // 2 - 1) + ["b", "a"]
     assert [value for name, what, value in log if what == "restore"] == [0, 0, 11, 11, 11, 11]
     with pytest.raises(TypeError, match=r"recompute_state_hooks\[0\]: expected an object with snapshot"):

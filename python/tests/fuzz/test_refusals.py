@@ -23,7 +23,7 @@ def joined(text):
 
 SOURCES = [
     text
-    for folder in ("include", "tape", "backend", "placeholder", "python/bindings")
+    for folder in ("include", "engine", "tape", "forward", "backend", "placeholder", "python/bindings")
     for path in sorted((ROOT / folder).rglob("*"))
     if path.suffix in (".cpp", ".h")
     for text in joined(path.read_text())

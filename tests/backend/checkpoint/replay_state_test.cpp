@@ -237,8 +237,8 @@ TEST_CASE("User hooks run outside every region, in forward and replay", "[backen
   checkpoint(options)(outer)(small_leaf()).sum().backward();
   // Forward: 2 snapshots at entry, one after the call, and packs of cos's saved tensor and of the
   // result: 5. Replay of the outer region: snapshot, restore, unpack of the result, restore after
-  // the call, snapshot of the inner forward, restore: 6. Replay of the inner region: 3. Unpack for
-  // cos: 1.
+  // the call, snapshot of the inner forward, restore: 6. Replay of the inner region: snapshot,
+  // restore of the forward's state, restore of the state before the replay: 3. Unpack for cos: 1.
   CHECK(hook->calls == 5 + 6 + 3 + 1);
   CHECK_FALSE(hook->saw_region);
 }

@@ -78,7 +78,8 @@ TEST_CASE("Tiles have the bits of slices without regions, one slice in memory", 
   const auto [expected, expected_peak] = step(by_hand, leaves);
   const auto [found, peak] = step(tiled, leaves);
   CHECK(same(expected, found));
-  CHECK(10 * peak < 6 * expected_peak);  // Most of it is the weight's gradient, twice.
+  // The tiled peak is mostly two gradients of the weight: the sum so far and one tile's.
+  CHECK(10 * peak < 6 * expected_peak);
 }
 
 TEST_CASE("Results of tiles are joined, scalars added, the rest passed whole", "[tiled]") {
@@ -97,7 +98,9 @@ TEST_CASE("Results of tiles are joined, scalars added, the rest passed whole", "
   CHECK(x.grad().equal(torch::ones({5, 3}) * scale.sum() * 2.0));
 }
 
-TEST_CASE("A function with state, few elements, none, and no gradients", "[tiled]") {
+TEST_CASE(
+    "Tiling takes functions with state, empty and short dimensions, and results without gradients",
+    "[tiled]") {
   torch::nn::Linear layer(3, 3);
   const auto f = remat::tiled({.tiles = 4})([layer](const Tensor& x) mutable { return layer(x); });
   for (const int64_t n : {0, 1, 9}) {
@@ -117,7 +120,10 @@ TEST_CASE("In a step with a budget tiles are no regions", "[tiled]") {
     CHECK(same(plain, step([&] { return planned(hidden, targets); }, leaves).first));
 }
 
-TEST_CASE("A tape that cannot be cut or joined raises an error that says what to do", "[tiled][errors]") {
+TEST_CASE(
+    "Arguments that cannot be tiled and results that cannot be joined raise errors that say what "
+    "to do",
+    "[tiled][errors]") {
   const Tensor x = torch::randn({4, 3}, torch::requires_grad());
   const auto sin = [](const Tensor& tile) { return tile.sin(); };
   CHECK_THROWS_WITH(remat::tiled({.tiles = 0}), Contains("tiles: expected 1 or more, got 0"));

@@ -15,7 +15,7 @@
 #include <remat/engine/region.h>
 #include <remat/tape/tape.h>
 
-#include <remat/tape/cut_values.h>
+#include <remat/tape/cut_value.h>
 
 namespace remat {
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Values that cross the cuts of a tape, and those that a forward keeps.
+// Values that a forward keeps because they cross a cut, and those that cuts list.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
-#include <c10/util/StringUtil.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -19,55 +18,11 @@
 
 #include <remat/engine/call_log.h>
 #include <remat/engine/cuts.h>
-#include <remat/engine/region.h>
 #include <remat/policy/policy.h>
+#include <remat/tape/cut_value.h>
 #include <remat/tape/tape.h>
 
 namespace remat {
-
-/// A value that one unit of a cut tape makes and others read, or that a rule has saved. Shared by
-/// the units that read it: it is freed when the last of them no longer needs it.
-class CutValue {
- public:
-  /// A value kept from the forward on.
-  CutValue(uint32_t value, CallProduct kept) : value_(value), kept_(std::move(kept)) {}
-
-  /// A value that replays of `group` recompute, in its slot. `groups_around`: number of groups
-  /// around that group.
-  CutValue(uint32_t value, std::shared_ptr<Region> group, Slot& slot, size_t groups_around)
-      : value_(value), group_(std::move(group)), slot_(&slot), groups_around_(groups_around) {}
-
-  CutValue(const CutValue&) = delete;
-  CutValue& operator=(const CutValue&) = delete;
-  ~CutValue() {
-    if (slot_) group_->release(*slot_);
-  }
-
-  uint32_t value() const { return value_; }
-
-  /// A unit fetches values with fewer groups around them first, values kept by the forward last.
-  size_t groups_around() const { return groups_around_; }
-
-  /// The kept value; null if a group makes it.
-  CallProduct* kept() { return kept_ ? &*kept_ : nullptr; }
-  const CallProduct* kept() const { return kept_ ? &*kept_ : nullptr; }
-
-  /// Returns a tensor on its memory, which must not be written. May replay groups and outer
-  /// regions.
-  at::Tensor fetch(const std::string& reader) const {
-    if (slot_) return group_->load(*slot_);
-    return kept_->unpack_to_read(kept_->held(), [&] {
-      return c10::str("[replay] ", reader, ", %", value_, ", made before the cut");
-    });
-  }
-
- private:
-  uint32_t value_;
-  std::optional<CallProduct> kept_;
-  std::shared_ptr<Region> group_;
-  Slot* slot_ = nullptr;
-  size_t groups_around_ = ~size_t{0};
-};
 
 /// Keeps a value at most once. The units that read it share it.
 class CutValues {
