@@ -25,7 +25,7 @@ ROWS = {}
 
 
 def row(unit, divide=1, engines=()):
-    """Makes make(n), which returns a step of n units, a row of n / divide units; with engines, a row per engine by make(n, engine=...)."""
+    """Adds a row of n / divide units for make(n), which returns a step of n units; with engines, a row per engine."""
 
     def add(make):
         for engine in engines:

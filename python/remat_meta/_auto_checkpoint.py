@@ -283,8 +283,8 @@ def auto_checkpoint(
 
     The first `steps` steps are measured as they run, on a tape that keeps little, and planned, within a second for most
     models. The first one does not know the budget yet. fn is called exactly once in each step. `plan` is the path of a file:
-    if it exists, its plan is used and nothing is measured; otherwise the plan is saved there. `offload` is a store of remat.offload() with a max_leaving_bytes:
-    plans may move kept tensors there.
+    if it exists, its plan is used and nothing is measured; otherwise the plan is saved there. `offload` is a store of
+    remat.offload() with a max_leaving_bytes: plans may move kept tensors there.
 
     Raises ValueError if no plan fits, with the least budget and what prevents a lower one; NotImplementedError for an op that
     no tape can replay, with its name, and for functions that torch.compile has compiled.

@@ -133,7 +133,7 @@ def _make_module():
 
 
 def _check_alone():
-    """Raises where torch has another accelerator. Unlike the library's check, it leaves CUDA uninitialised, so forks may use it."""
+    """Raises where torch has another accelerator. Unlike the library's check, it does not initialise CUDA: forks may use it."""
     count = torch.accelerator.device_count()
     if count > 0:
         raise NotImplementedError(

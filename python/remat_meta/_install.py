@@ -46,7 +46,8 @@ def before_first_region():
     if not on_first_use():
         raise RuntimeError(
             "[checkpoint] functional_call: expected the first use of remat before torch.func.functional_call, got the first "
-            "region inside one, whose parameters a replay could not find. Call remat_meta.checkpoint() once before functional_call."
+            "region inside one, whose parameters a replay could not find. "
+            "Call remat_meta.checkpoint() once before functional_call."
         )
     with _lock:
         _engine.install()
