@@ -10,9 +10,8 @@
 
 #include <remat/engine/current_node.h>
 #include <remat/engine/named_calls.h>
-#include <remat/engine/stream_use.h>
-
 #include <remat/engine/saved_original.h>
+#include <remat/engine/stream_use.h>
 #include <remat/tape/tape_recorder.h>
 
 namespace remat {

@@ -13,9 +13,8 @@
 #include <remat/engine/hidden_scopes.h>
 #include <remat/engine/op_observer.h>
 #include <remat/engine/result_aliases.h>
-#include <remat/engine/saved_tensors_hooks.h>
-
 #include <remat/engine/saved_original.h>
+#include <remat/engine/saved_tensors_hooks.h>
 #include <remat/engine/taken_gradients.h>
 #include <remat/engine/unseen.h>
 

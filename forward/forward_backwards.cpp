@@ -8,9 +8,8 @@
 
 #include <utility>
 
-#include <remat/engine/hook_count.h>
-
 #include <remat/engine/graph_walk.h>
+#include <remat/engine/hook_count.h>
 #include <remat/engine/tensor_hash.h>
 
 namespace remat {

@@ -13,13 +13,12 @@
 #include <iterator>
 #include <utility>
 
+#include <remat/engine/graph_walk.h>
 #include <remat/engine/hidden_scopes.h>
 #include <remat/engine/op_observer.h>
-#include <remat/engine/saved_tensors_hooks.h>
-
-#include <remat/engine/graph_walk.h>
 #include <remat/engine/op_writer.h>
 #include <remat/engine/saved_original.h>
+#include <remat/engine/saved_tensors_hooks.h>
 #include <remat/tape/tape_recorder.h>
 
 namespace remat {

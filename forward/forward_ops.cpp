@@ -13,9 +13,8 @@
 #include <remat/engine/autocast_cache.h>
 #include <remat/engine/data_hooks.h>
 #include <remat/engine/hidden_scopes.h>
-#include <remat/engine/stream_use.h>
-
 #include <remat/engine/op_writer.h>
+#include <remat/engine/stream_use.h>
 #include <remat/engine/write_kind.h>
 
 namespace remat {

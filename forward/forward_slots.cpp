@@ -13,13 +13,12 @@
 #include <remat/engine/hidden_scopes.h>
 #include <remat/engine/offload_hooks.h>
 #include <remat/engine/op_observer.h>
-#include <remat/engine/result_aliases.h>
-#include <remat/engine/saved_tensors_hooks.h>
-#include <remat/engine/tensor_layout.h>
-
 #include <remat/engine/op_writer.h>
+#include <remat/engine/result_aliases.h>
 #include <remat/engine/saved_original.h>
+#include <remat/engine/saved_tensors_hooks.h>
 #include <remat/engine/storage_bytes.h>
+#include <remat/engine/tensor_layout.h>
 
 namespace remat {
 namespace {

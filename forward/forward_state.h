@@ -13,11 +13,10 @@
 
 #include <remat/engine/op_call.h>
 #include <remat/engine/region.h>
+#include <remat/engine/saved_memory.h>
 #include <remat/engine/scope.h>
 #include <remat/engine/storage_table.h>
 #include <remat/forward/call_settings.h>
-
-#include <remat/engine/saved_memory.h>
 #include <remat/tape/tape_recorder.h>
 
 namespace remat {

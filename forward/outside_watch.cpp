@@ -16,11 +16,10 @@
 #include <remat/engine/current_node.h>
 #include <remat/engine/held_storage.h>
 #include <remat/engine/hidden_scopes.h>
-#include <remat/engine/saved_tensors_hooks.h>
-#include <remat/engine/stream_use.h>
-
 #include <remat/engine/saved_original.h>
+#include <remat/engine/saved_tensors_hooks.h>
 #include <remat/engine/storage_bytes.h>
+#include <remat/engine/stream_use.h>
 #include <remat/engine/write_kind.h>
 
 namespace remat {

@@ -10,7 +10,6 @@
 
 #include <remat/engine/first_position.h>
 #include <remat/engine/hidden_scopes.h>
-
 #include <remat/tape/tape_recorder.h>
 
 namespace remat {

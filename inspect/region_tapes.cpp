@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Finds the live regions that have tapes.
-#include <remat/inspect/region_tapes.h>
-
 #include <remat/engine/region.h>
 #include <remat/engine/replayer.h>
+#include <remat/inspect/region_tapes.h>
 #include <remat/tape/tape.h>
 
 namespace remat {

@@ -11,9 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include <remat/recording/recording.h>
-
 #include <remat/recording/event_fields.h>
+#include <remat/recording/recording.h>
 
 namespace remat::detail {
 

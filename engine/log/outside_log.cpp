@@ -14,12 +14,11 @@
 #include <remat/engine/current_node.h>
 #include <remat/engine/gathered_memory.h>
 #include <remat/engine/result_aliases.h>
+#include <remat/engine/storage_bytes.h>
 #include <remat/engine/stream_use.h>
+#include <remat/engine/tensor_hash.h>
 #include <remat/engine/tensor_layout.h>
 #include <remat/placeholder/placeholder_impl.h>
-
-#include <remat/engine/storage_bytes.h>
-#include <remat/engine/tensor_hash.h>
 
 namespace remat {
 namespace {

@@ -12,10 +12,9 @@
 
 #include <remat/engine/held_storage.h>
 #include <remat/engine/op_call.h>
+#include <remat/engine/tensor_hash.h>
 #include <remat/engine/tensor_layout.h>
 #include <remat/placeholder/placeholder_impl.h>
-
-#include <remat/engine/tensor_hash.h>
 
 namespace remat {
 namespace {

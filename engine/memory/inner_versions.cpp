@@ -13,7 +13,6 @@
 #include <remat/engine/held_storage.h>
 #include <remat/engine/op_call.h>
 #include <remat/engine/tensor_layout.h>
-
 #include <remat/engine/unseen.h>
 
 namespace remat {

@@ -12,9 +12,8 @@
 #include <cstdint>
 #include <utility>
 
-#include <remat/placeholder/placeholder_impl.h>
-
 #include <remat/engine/unseen.h>
+#include <remat/placeholder/placeholder_impl.h>
 
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>

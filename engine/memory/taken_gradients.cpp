@@ -19,7 +19,6 @@
 #include <remat/engine/op_call.h>
 #include <remat/engine/tensor_layout.h>
 #include <remat/engine/torch_compat.h>
-
 #include <remat/engine/unseen.h>
 
 namespace remat {

@@ -16,7 +16,6 @@
 #include <remat/engine/named_calls.h>
 #include <remat/engine/op_call.h>
 #include <remat/engine/result_aliases.h>
-
 #include <remat/engine/storage_bytes.h>
 #include <remat/engine/unseen.h>
 

@@ -12,9 +12,8 @@
 #include <vector>
 
 #include <remat/engine/expected_tape.h>
-#include <remat/engine/offload_store.h>
-
 #include <remat/engine/hash_mix.h>
+#include <remat/engine/offload_store.h>
 
 namespace remat {
 namespace {

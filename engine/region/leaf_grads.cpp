@@ -12,9 +12,8 @@
 #include <utility>
 
 #include <remat/engine/current_node.h>
-#include <remat/engine/tensor_meta.h>
-
 #include <remat/engine/graph_walk.h>
+#include <remat/engine/tensor_meta.h>
 
 namespace remat {
 

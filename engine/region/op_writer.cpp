@@ -9,12 +9,11 @@
 
 #include <remat/engine/flattened_tensor.h>
 #include <remat/engine/generator_state.h>
-#include <remat/engine/tensor_layout.h>
-#include <remat/placeholder/placeholder_impl.h>
-
 #include <remat/engine/hash_mix.h>
+#include <remat/engine/tensor_layout.h>
 #include <remat/engine/unseen.h>
 #include <remat/engine/write_kind.h>
+#include <remat/placeholder/placeholder_impl.h>
 
 namespace remat {
 namespace {

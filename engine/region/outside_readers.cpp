@@ -14,10 +14,9 @@
 #include <remat/engine/outside_log.h>
 #include <remat/engine/region.h>
 #include <remat/engine/scope.h>
+#include <remat/engine/storage_bytes.h>
 #include <remat/engine/stream_use.h>
 #include <remat/engine/tensor_meta.h>
-
-#include <remat/engine/storage_bytes.h>
 
 namespace remat {
 namespace {

@@ -20,10 +20,9 @@
 #include <remat/engine/result_aliases.h>
 #include <remat/engine/scope.h>
 #include <remat/engine/stream_use.h>
+#include <remat/engine/taken_gradients.h>
 #include <remat/engine/tensor_layout.h>
 #include <remat/engine/unversioned_writes.h>
-
-#include <remat/engine/taken_gradients.h>
 
 namespace remat {
 namespace {

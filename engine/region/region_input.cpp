@@ -12,7 +12,6 @@
 #include <remat/engine/result_aliases.h>
 #include <remat/engine/saved_tensors_hooks.h>
 #include <remat/engine/scope.h>
-
 #include <remat/engine/storage_bytes.h>
 #include <remat/engine/unseen.h>
 

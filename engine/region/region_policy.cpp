@@ -20,7 +20,6 @@
 
 #include <remat/engine/named_call.h>
 #include <remat/engine/op_call.h>
-
 #include <remat/engine/write_kind.h>
 
 namespace remat {

@@ -8,9 +8,8 @@
 
 #include <remat/engine/data_hooks.h>
 #include <remat/engine/held_storage.h>
-#include <remat/engine/tensor_meta.h>
-
 #include <remat/engine/tensor_hash.h>
+#include <remat/engine/tensor_meta.h>
 
 namespace remat {
 namespace {

@@ -10,9 +10,8 @@
 
 #include <vector>
 
-#include <remat/engine/replay_mismatch.h>
-
 #include <remat/engine/graph_walk.h>
+#include <remat/engine/replay_mismatch.h>
 #include <remat/engine/tensor_hash.h>
 
 namespace remat {

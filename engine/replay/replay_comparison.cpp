@@ -10,7 +10,6 @@
 #include <vector>
 
 #include <remat/engine/replay_mismatch.h>
-
 #include <remat/engine/saved_original.h>
 #include <remat/engine/storage_bytes.h>
 

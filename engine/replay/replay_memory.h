@@ -16,10 +16,9 @@
 
 #include <remat/engine/byte_ranges.h>
 #include <remat/engine/op_call.h>
+#include <remat/engine/op_writer.h>
 #include <remat/engine/region.h>
 #include <remat/engine/storage_table.h>
-
-#include <remat/engine/op_writer.h>
 
 namespace remat {
 

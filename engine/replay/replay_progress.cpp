@@ -8,11 +8,10 @@
 
 #include <utility>
 
-#include <remat/engine/replay_mismatch.h>
-#include <remat/engine/saved_tensors_hooks.h>
-
 #include <remat/engine/op_writer.h>
+#include <remat/engine/replay_mismatch.h>
 #include <remat/engine/saved_original.h>
+#include <remat/engine/saved_tensors_hooks.h>
 #include <remat/engine/storage_bytes.h>
 
 namespace remat {

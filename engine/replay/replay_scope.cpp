@@ -11,7 +11,6 @@
 
 #include <remat/engine/region_label.h>
 #include <remat/engine/replay_mismatch.h>
-
 #include <remat/engine/storage_bytes.h>
 #include <remat/engine/unseen.h>
 

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include <remat/engine/current_node.h>
-
 #include <remat/engine/graph_walk.h>
 
 namespace remat {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Reporting ops to the observers of a thread.
-#include <remat/engine/op_observer.h>
-
 #include <remat/engine/first_position.h>
 #include <remat/engine/op_call.h>
+#include <remat/engine/op_observer.h>
 #include <remat/engine/scope.h>
 
 #include "scope_stack.h"

@@ -16,14 +16,13 @@
 #include <remat/engine/hidden_scopes.h>
 #include <remat/engine/op_call.h>
 #include <remat/engine/op_observer.h>
-#include <remat/engine/tensor_layout.h>
-#include <remat/engine/tensor_meta.h>
-#include <remat/placeholder/placeholder_impl.h>
-
 #include <remat/engine/saved_original.h>
 #include <remat/engine/storage_bytes.h>
+#include <remat/engine/tensor_layout.h>
+#include <remat/engine/tensor_meta.h>
 #include <remat/engine/unseen.h>
 #include <remat/engine/user_pair.h>
+#include <remat/placeholder/placeholder_impl.h>
 
 namespace remat {
 namespace {

@@ -2,7 +2,6 @@
 
 // The bits that switch interception on, and the VariableHooks that were installed before remat's.
 #include <remat/engine/interception_bits.h>
-
 #include <remat/engine/unseen.h>
 
 namespace remat {

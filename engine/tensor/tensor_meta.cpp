@@ -9,13 +9,12 @@
 #include <cstring>
 
 #include <remat/engine/flattened_tensor.h>
+#include <remat/engine/hash_mix.h>
 #include <remat/engine/op_call.h>
 #include <remat/engine/tensor_layout.h>
+#include <remat/engine/unseen.h>
 #include <remat/engine/unversioned_writes.h>
 #include <remat/placeholder/placeholder_impl.h>
-
-#include <remat/engine/hash_mix.h>
-#include <remat/engine/unseen.h>
 
 namespace remat {
 namespace {

@@ -7,9 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include <remat/planner/planner.h>
-
 #include <remat/planner/chain.h>
+#include <remat/planner/planner.h>
 #include <remat/planner/schedule.h>
 
 namespace remat::detail {

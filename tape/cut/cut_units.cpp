@@ -11,7 +11,6 @@
 
 #include <remat/engine/region_policy.h>
 #include <remat/engine/torch_compat.h>
-
 #include <remat/engine/unseen.h>
 
 namespace remat {

@@ -9,9 +9,8 @@
 #include <algorithm>
 #include <sstream>
 
-#include <remat/engine/tensor_layout.h>
-
 #include <remat/engine/storage_bytes.h>
+#include <remat/engine/tensor_layout.h>
 
 namespace remat {
 

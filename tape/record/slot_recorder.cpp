@@ -11,10 +11,9 @@
 
 #include <remat/engine/flattened_tensor.h>
 #include <remat/engine/held_storage.h>
-#include <remat/engine/tensor_layout.h>
-
 #include <remat/engine/storage_bytes.h>
 #include <remat/engine/tensor_hash.h>
+#include <remat/engine/tensor_layout.h>
 #include <remat/engine/unseen.h>
 
 namespace remat {

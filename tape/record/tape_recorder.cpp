@@ -9,10 +9,10 @@
 #include <limits>
 #include <optional>
 
-#include <remat/engine/host_copies.h>
-#include <remat/engine/tensor_layout.h>
-
 #include <remat/engine/hash_mix.h>
+#include <remat/engine/host_copies.h>
+#include <remat/engine/storage_bytes.h>
+#include <remat/engine/tensor_layout.h>
 #include <remat/engine/write_kind.h>
 
 namespace remat {

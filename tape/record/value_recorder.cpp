@@ -12,10 +12,9 @@
 #include <cstring>
 
 #include <remat/engine/held_storage.h>
+#include <remat/engine/storage_bytes.h>
 #include <remat/engine/tensor_layout.h>
 #include <remat/engine/torch_compat.h>
-
-#include <remat/engine/storage_bytes.h>
 #include <remat/engine/unseen.h>
 
 namespace remat {

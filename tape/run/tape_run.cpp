@@ -21,13 +21,12 @@
 #include <remat/engine/op_observer.h>
 #include <remat/engine/replay_mismatch.h>
 #include <remat/engine/scope.h>
-#include <remat/engine/tensor_layout.h>
-#include <remat/engine/trace_sink.h>
-#include <remat/placeholder/placeholder_impl.h>
-
 #include <remat/engine/storage_bytes.h>
 #include <remat/engine/tensor_hash.h>
+#include <remat/engine/tensor_layout.h>
+#include <remat/engine/trace_sink.h>
 #include <remat/engine/unseen.h>
+#include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/cut_value.h>
 
 namespace remat {

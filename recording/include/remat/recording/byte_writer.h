@@ -11,9 +11,8 @@
 #include <type_traits>
 #include <vector>
 
-#include <remat/recording/events.h>
-
 #include <remat/recording/event_fields.h>
+#include <remat/recording/events.h>
 
 namespace remat::detail {
 

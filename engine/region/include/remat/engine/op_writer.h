@@ -19,7 +19,6 @@
 #include <remat/engine/region.h>
 #include <remat/engine/scope.h>
 #include <remat/engine/storage_table.h>
-
 #include <remat/engine/tensor_hash.h>
 
 namespace remat {

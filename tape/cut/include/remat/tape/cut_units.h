@@ -15,12 +15,11 @@
 
 #include <remat/engine/cuts.h>
 #include <remat/engine/region.h>
-#include <remat/tape/tape.h>
-#include <remat/tape/tape_replayer.h>
-
 #include <remat/tape/cut_tree.h>
 #include <remat/tape/cut_values.h>
 #include <remat/tape/segment_replayer.h>
+#include <remat/tape/tape.h>
+#include <remat/tape/tape_replayer.h>
 #include <remat/tape/unit_inputs.h>
 
 namespace remat {

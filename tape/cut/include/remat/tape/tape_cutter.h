@@ -19,13 +19,12 @@
 #include <remat/engine/op_call.h>
 #include <remat/engine/region.h>
 #include <remat/policy/policy.h>
-#include <remat/tape/tape.h>
-#include <remat/tape/tape_replayer.h>
-
 #include <remat/tape/cut_units.h>
 #include <remat/tape/cut_values.h>
 #include <remat/tape/rest_memory.h>
+#include <remat/tape/tape.h>
 #include <remat/tape/tape_comparison.h>
+#include <remat/tape/tape_replayer.h>
 
 namespace remat {
 

@@ -18,7 +18,6 @@
 #include <remat/engine/storage_table.h>
 #include <remat/policy/policy.h>
 #include <remat/tape/tape.h>
-
 #include <remat/tape/tape_cutter.h>
 #include <remat/tape/value_recorder.h>
 

@@ -18,11 +18,10 @@
 #include <remat/engine/region_run.h>
 #include <remat/engine/storage_table.h>
 #include <remat/policy/policy.h>
-#include <remat/tape/tape.h>
-#include <remat/tape/tape_trust.h>
-
 #include <remat/tape/slot_recorder.h>
+#include <remat/tape/tape.h>
 #include <remat/tape/tape_cutter.h>
+#include <remat/tape/tape_trust.h>
 #include <remat/tape/value_recorder.h>
 
 namespace remat {

@@ -12,7 +12,6 @@
 
 #include <remat/engine/replayer.h>
 #include <remat/tape/tape_replayer.h>
-
 #include <remat/tape/unit_inputs.h>
 
 namespace remat {

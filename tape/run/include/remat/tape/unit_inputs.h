@@ -13,9 +13,8 @@
 #include <vector>
 
 #include <remat/engine/region.h>
-#include <remat/tape/tape.h>
-
 #include <remat/tape/cut_value.h>
+#include <remat/tape/tape.h>
 
 namespace remat {
 
