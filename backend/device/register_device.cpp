@@ -80,8 +80,7 @@ void register_dry_factories() {
   torch::Library& library = keep_library("aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   library.impl("empty.memory_format", &dry_empty);
   library.impl("empty_strided", &dry_empty_strided);
-  library.impl("_has_compatible_shallow_copy_type",
-               &has_dry_compatible_shallow_copy_type);
+  library.impl("_has_compatible_shallow_copy_type", &has_dry_compatible_shallow_copy_type);
 }
 
 void register_once() {

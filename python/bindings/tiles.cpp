@@ -3,8 +3,8 @@
 // The functions that Python's tiled() calls: see remat/backend/tiled.h.
 #include "bindings.h"
 
-#include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <utility>

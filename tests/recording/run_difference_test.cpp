@@ -80,7 +80,8 @@ TEST_CASE("The first op in which two runs differ", "[recording]") {
   CHECK(found->before[2] == "aten::sum(float32 [4, 4] on cpu of op 2)");
 }
 
-TEST_CASE("A replay's copy counts as the outside tensor when two runs are compared", "[recording]") {
+TEST_CASE("A replay's copy counts as the outside tensor when two runs are compared",
+          "[recording]") {
   const auto run = [](uint64_t base, bool copies) {
     RecordedProgram program(base);
     const RecordedTensor statistics = program.tensor();

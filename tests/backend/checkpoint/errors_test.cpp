@@ -207,8 +207,10 @@ TEST_CASE("A std::exception of the function passes a replay untouched", "[backen
   CHECK(same_bits(dropout_step(true), dropout_step(false)));
 }
 
-TEST_CASE("An exception that is not a std::exception cannot pass through autograd and is reported instead",
-          "[backend][errors]") {
+TEST_CASE(
+    "An exception that is not a std::exception cannot pass through autograd and is reported "
+    "instead",
+    "[backend][errors]") {
   struct Mine {};
   const auto fn = [](const Tensor& x) {
     if (is_recomputing()) throw Mine();

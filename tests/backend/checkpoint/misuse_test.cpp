@@ -130,7 +130,8 @@ TEST_CASE("A number of segments that the layers do not have is refused with the 
   }
 }
 
-TEST_CASE("A buffer hook refuses a tensor that is not a buffer and names its index", "[backend][misuse]") {
+TEST_CASE("A buffer hook refuses a tensor that is not a buffer and names its index",
+          "[backend][misuse]") {
   const Tensor buffer = torch::zeros({2});
   CHECK_THAT(error_text([&] {
                remat::buffer_hook({buffer, Tensor()});

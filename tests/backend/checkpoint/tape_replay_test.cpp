@@ -322,7 +322,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("A function that a tape cannot replay raises in the forward, or falls back", "[backend][tape]") {
+TEST_CASE("A function that a tape cannot replay raises in the forward, or falls back",
+          "[backend][tape]") {
   struct Case {
     const char* name;
     TensorFn fn;

@@ -380,8 +380,7 @@ TEST_CASE("Results without elements and of integers come back", "[backend][nativ
   }
 }
 
-TEST_CASE("A SAVE call may save any view of its argument",
-          "[backend][native_op][results]") {
+TEST_CASE("A SAVE call may save any view of its argument", "[backend][native_op][results]") {
   const std::vector<TensorFn> views{
       [](const at::Tensor& t) { return t.view_as(t); },
       [](const at::Tensor& t) { return t.narrow(1, 2, 3); },

@@ -38,7 +38,8 @@ OffloadTerms slow_terms(int64_t leaving, int64_t prefetch) {
           .max_leaving_bytes = leaving};
 }
 
-TEST_CASE("An offloaded value is in memory until it is sent, and again once a replay fetched it", "[memory_plan]") {
+TEST_CASE("An offloaded value is in memory until it is sent, and again once a replay fetched it",
+          "[memory_plan]") {
   // Values 1 and 2 leave with values 3 and 4; nothing is put after the program has released values
   // 3 and 4.
   const StepSimulation all = remat::simulate_step(line_step(5), moved(5));

@@ -58,7 +58,8 @@ StepProfile with_result(int32_t released) {
   return profile;
 }
 
-TEST_CASE("Tensors that the program lets go are freed with the node that began last", "[memory_plan]") {
+TEST_CASE("Tensors that the program lets go are freed with the node that began last",
+          "[memory_plan]") {
   const auto peak_in = [](int32_t node, int32_t released) {
     StepProfile profile = with_result(released);
     profile.nodes[node].inside_bytes = 100;
@@ -76,8 +77,9 @@ TEST_CASE("Tensors that the program lets go are freed with the node that began l
   CHECK(peak_in(2, -1) == 110);
 }
 
-TEST_CASE("Allocations after the forward coexist with tensors that the program frees before backward",
-          "[memory_plan]") {
+TEST_CASE(
+    "Allocations after the forward coexist with tensors that the program frees before backward",
+    "[memory_plan]") {
   StepProfile profile = with_result(0);
   profile.gap_bytes = 7;
   profile.nodes[0].inside_bytes = 5;
@@ -324,7 +326,8 @@ TEST_CASE("A kept value's memory is freed with the last kept value of its storag
   CHECK(remat::simulate_step(profile, both).peak_bytes == 25);
 }
 
-TEST_CASE("A tensor that the program holds is freed once the program lets go and no node needs it", "[memory_plan]") {
+TEST_CASE("A tensor that the program holds is freed once the program lets go and no node needs it",
+          "[memory_plan]") {
   StepProfile profile = with_write();
   profile.end_bytes = 10;
   for (const int v : {1, 2}) profile.values[v].held_until = 2;
