@@ -69,7 +69,7 @@ PEER = {
     ),
     17: Behaviour(
         "a tensor without bytes is saved as the trigger",
-        ["Hooks get the arguments and what SAVE calls keep, each once, with what it is"],
+        ["Hooks get arguments and kept values once each, with a description"],
         "nothing is saved for it",
     ),
     18: Behaviour("the replay starts before any backward inside", ["A replay comes before any backward inside the region"]),
@@ -179,7 +179,7 @@ PEER = {
     ),
     55: Behaviour(
         "the argument is recognised by its memory, in any view",
-        ["What a SAVE call saves of its argument may be any view of it"],
+        ["A SAVE call may save any view of its argument"],
     ),
     56: Behaviour(
         "other dtypes and odd views are kept instead",
@@ -218,11 +218,13 @@ PEER = {
         ["A bare op may read a result, a view of it, or a view of that view"],
         "it is kept; `kError` below",
     ),
-    70: Behaviour("`recompute_needs_tensor` keeps it", ["What recompute_needs_tensor asks for is kept, and not implicitly"]),
-    71: Behaviour("a view stands for the whole", ["What recompute_needs_tensor asks for is kept, and not implicitly"]),
+    70: Behaviour(
+        "`recompute_needs_tensor` keeps it", ["recompute_needs_tensor keeps its tensor, and reports list it as explicit"]
+    ),
+    71: Behaviour("a view stands for the whole", ["recompute_needs_tensor keeps its tensor, and reports list it as explicit"]),
     72: Behaviour(
         "several at once; of two results only the one marked",
-        ["What recompute_needs_tensor asks for is kept, and not implicitly"],
+        ["recompute_needs_tensor keeps its tensor, and reports list it as explicit"],
     ),
     73: Behaviour("it does nothing where nothing is needed", ["recompute_needs_tensor does nothing for what needs no keeping"]),
     74: Behaviour(
@@ -247,7 +249,10 @@ PEER = {
     ),
     78: Behaviour(
         "`is_placeholder`",
-        ["A result that nobody reads again is a placeholder in the replay", "What is no placeholder is not taken for one"],
+        [
+            "A result that nobody reads again is a placeholder in the replay",
+            "A tensor with data is never taken for a placeholder",
+        ],
     ),
     # Writes in place
     79: Behaviour(
@@ -296,7 +301,7 @@ PEER = {
     93: Behaviour("under no_grad and inference mode all is plain", ["Where nothing is recorded named calls are plain"]),
     94: Behaviour(
         "enable_grad in such a region",
-        ["A graph that is built under enable_grad in a region that records nothing is plain"],
+        ["A graph built under enable_grad in a region without gradients is a plain graph"],
     ),
     95: Behaviour("nothing requires grad", ["Where nothing is recorded named calls are plain"]),
     96: Behaviour("a SAVE call under no_grad does not run again", ["Calls with gradients off stay out of the gradient"]),
@@ -307,7 +312,7 @@ PEER = {
     # Weights
     98: Behaviour(
         "tied weights under all pairs of policies",
-        ["A weight that is used in several ways has the gradient of plain", "A tied weight in two regions, and frozen"],
+        ["A weight that is used in several ways gets the gradient of plain code", "A tied weight in two regions, and frozen"],
     ),
     99: Behaviour(
         "a weight given as argument is rebuilt",
@@ -321,26 +326,26 @@ PEER = {
     # Hooks on saved tensors
     101: Behaviour(
         "outside of regions as torch's own",
-        ["What a tensor is can be asked in pack only", "Unpack must return a tensor like the one packed"],
+        ["A saved tensor's description is available in pack only", "Unpack must return a tensor like the one packed"],
     ),
     102: Behaviour(
         "in regions they get what SAVE calls keep",
-        ["Hooks get the arguments and what SAVE calls keep, each once, with what it is"],
+        ["Hooks get arguments and kept values once each, with a description"],
     ),
     103: Behaviour(
         "pack once, in the forward; unpack once per load",
         [
-            "Hooks get the arguments and what SAVE calls keep, each once, with what it is",
+            "Hooks get arguments and kept values once each, with a description",
             "Each backward of a kept graph unpacks again, and packs nothing",
         ],
     ),
     104: Behaviour(
         "unpack works after the scope has gone",
-        ["Of guards around a region the innermost serves, after it has gone too"],
+        ["The innermost guard around a region serves, even after it is gone"],
     ),
     105: Behaviour(
         "the innermost pair around a region gets its arguments too",
-        ["Of guards around a region the innermost serves, after it has gone too"],
+        ["The innermost guard around a region serves, even after it is gone"],
     ),
     106: Behaviour("the pair of the options wins", ["The hooks of the options win over a guard around the region"]),
     107: Behaviour(
@@ -352,14 +357,14 @@ PEER = {
     ),
     108: Behaviour(
         "pack also sees a dummy of torch's checkpoint",
-        ["Hooks get the arguments and what SAVE calls keep, each once, with what it is"],
+        ["Hooks get arguments and kept values once each, with a description"],
         "it does not",
     ),
-    109: Behaviour("what a tensor is can be asked in pack", ["What a tensor is can be asked in pack only"]),
+    109: Behaviour("what a tensor is can be asked in pack", ["A saved tensor's description is available in pack only"]),
     110: Behaviour("a context is captured where a tensor is made", ["A context is that of the place where a tensor is made"]),
     111: Behaviour(
         "pack gets a detached tensor on the same memory",
-        ["Hooks get the arguments and what SAVE calls keep, each once, with what it is"],
+        ["Hooks get arguments and kept values once each, with a description"],
         "parameters as such: Python only",
     ),
     112: Behaviour("packed memory may be freed", ["Storages that were packed may be freed"]),
@@ -410,7 +415,7 @@ PEER = {
     ),
     126: Behaviour(
         "names follow the tensor",
-        ["What a call saves after its handle has ended does not mix with what others save"],
+        ["Tensors that a call saves after its handle ended stay apart from those of other calls"],
     ),
     127: Behaviour("names of saved tensors are checked", ["Names of saved tensors are checked"]),
     128: Behaviour("a report on a whole model, in groups", ["Regions that hold alike are one group, in natural order"]),
@@ -455,7 +460,7 @@ SEED = {
         ["Results keep their type", "compile_fail/output_not_tensor.cpp"],
     ),
     3: Behaviour("the replay comes before inner backwards", ["A replay comes before any backward inside the region"]),
-    4: Behaviour("a trigger without bytes", ["Hooks get the arguments and what SAVE calls keep, each once, with what it is"]),
+    4: Behaviour("a trigger without bytes", ["Hooks get arguments and kept values once each, with a description"]),
     5: Behaviour("a forward that raises unwinds", ["An exception of a call that nobody catches ends the region"]),
     6: Behaviour(
         "`is_recomputing()`",
@@ -484,7 +489,7 @@ SEED = {
     17: Behaviour("a saved result is real in backward", ["A call that saves its own result makes no cycle"]),
     18: Behaviour(
         "a handle without gradients does nothing",
-        ["What a call saves after its handle has ended does not mix with what others save"],
+        ["Tensors that a call saves after its handle ended stay apart from those of other calls"],
         "SAVE skips it too",
     ),
     19: Behaviour("a SAVE handle that is not asked raises", ["A SAVE handle that is not asked in the replay raises"]),
@@ -571,7 +576,7 @@ OURS = [
     Behaviour(
         "what such a call wrote",
         [
-            "What a RECOMPUTE call wrote into its argument before it threw stays written",
+            "A RECOMPUTE call's write into its argument stays if the call throws afterwards",
             "A SAVE call that wrote outside and threw is refused when the region ends",
         ],
     ),
