@@ -71,13 +71,18 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
 
   void run(const Forward& forward, const StepSignature& signature) {
     if (Scope::current()) return forward(Cuts(), nullptr);
-    end_pending();
-    PendingStep::here().wait_for_others(this);
+    const bool in_backward = PendingStep::in_backward();
+    if (in_backward) {
+      spoil_pending();
+    } else {
+      end_pending();
+      PendingStep::here().wait_for_others(this);
+    }
     std::unique_lock<std::mutex> lock(mutex_);
     std::shared_ptr<StepVariant> variant = variants_.expected(signature);
     const bool is_of_other_file =
         !variant && first_ && first_->is_from_file && variants_.steps() == 0;
-    const bool is_measured = !variant && variants_.may_measure();
+    const bool is_measured = !variant && !in_backward && variants_.may_measure();
     lock.unlock();
     if (is_of_other_file) messages_.warn_once(file_.other_step_warning());
     if (StepRecording* const recording = is_measured ? begin_unknown() : nullptr)
@@ -132,6 +137,14 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     if (!warning.empty()) messages_.warn_once(warning);
     if (const std::optional<MemoryPlan> made = plan())
       messages_.caution_once(made->profile->caution());
+  }
+
+  /// The previous step's function is called again while a backward runs, probably its own: the step
+  /// does not count.
+  void spoil_pending() {
+    if (!PendingStep::here().spoil(this)) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    fault_ = "its function was called again while a backward ran";
   }
 
   /// Returns the warning to give, or "".

@@ -4,6 +4,7 @@
 
 #include <ATen/record_function.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <utility>
 
@@ -30,8 +31,18 @@ PendingStep& PendingStep::here() {
   return of_thread;
 }
 
+bool PendingStep::in_backward() {
+  return torch::autograd::get_current_graph_task_id() != -1;
+}
+
+bool PendingStep::spoil(const void* owner) {
+  is_spoiled_ = is_spoiled_ || is_of(owner);
+  return is_of(owner);
+}
+
 StepRecording* PendingStep::begin(const std::shared_ptr<const void>& owner,
                                   std::shared_ptr<void> subject) {
+  if (in_backward()) return nullptr;
   if (owner_.expired()) cancel();
   if (recording_) return nullptr;
   owner_ = owner;
@@ -52,8 +63,8 @@ void PendingStep::give_up() {
 
 std::shared_ptr<void> PendingStep::take(const void* owner, StepLog& log) {
   if (!is_of(owner)) return nullptr;
-  log = recording_->finish();
-  std::shared_ptr<void> subject = std::move(subject_);
+  std::shared_ptr<void> subject = is_spoiled_ ? nullptr : std::move(subject_);
+  if (subject) log = recording_->finish();
   cancel();
   return subject;
 }

@@ -47,6 +47,40 @@ def test_the_function_is_called_exactly_once_in_each_step():
         assert len(calls) == i + 1
 
 
+@pytest.mark.parametrize("goes_backward", [False, True])
+def test_a_function_that_its_backward_calls_again_is_right_and_is_not_measured_in_that_step(goes_backward):
+    class CallsAgain(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, gradient):
+            if not calls:
+                calls.append(1)
+                with torch.enable_grad():
+                    result = called[0](batch).sum()
+                if goes_backward:
+                    result.backward()
+            return 2 * gradient
+
+    def fn(x):
+        return (CallsAgain.apply((x @ w).sin()) @ w).cos()
+
+    w = nn.Parameter(torch.randn(16, 16, device=DEVICE))
+    batch = torch.randn(64, 16, device=DEVICE)
+    planned = remat.auto_checkpoint(fn, fraction=0.0)
+    for _ in range(6):
+        grads = []
+        for called in [fn], [planned]:
+            calls, w.grad = [], None
+            called[0](batch).sum().backward()
+            grads.append(w.grad)
+        assert torch.equal(*grads)
+    with pytest.raises(RuntimeError, match="called again while a backward ran"):
+        remat.memory_plan(planned)
+
+
 def train_unmetered(plain, planned, batch):
     for model in (plain, planned):
         model.zero_grad()

@@ -13,14 +13,15 @@
 namespace remat {
 
 /// A recording that outlives the call that began it. A thread has at most one, and ends it at the
-/// next step or at thread exit.
+/// next step or at thread exit. No recording begins or ends while a backward runs on its thread:
+/// nodes would have begun and not ended, and LibTorch restores a node's callbacks when the node ends.
 class REMAT_API PendingStep {
  public:
   /// The calling thread's.
   static PendingStep& here();
 
   /// Begins the recording of a step of `subject` for `owner`; null if the subject is not known yet.
-  /// Null if something else is being measured, or if a torch profiler runs.
+  /// Null if something else is being measured, if a torch profiler runs, or in_backward().
   StepRecording* begin(const std::shared_ptr<const void>& owner, std::shared_ptr<void> subject);
 
   /// Sets the subject of the step that has begun.
@@ -30,6 +31,12 @@ class REMAT_API PendingStep {
   void end_forward();
 
   void cancel() { *this = {}; }
+
+  /// True if a backward runs on this thread.
+  static bool in_backward();
+  /// Lets take() return null for the pending recording, if it belongs to the owner; returns whether
+  /// it does.
+  bool spoil(const void* owner);
 
   /// As cancel(), except during the forward. For code that needs the thread's slot for memory
   /// callbacks.
@@ -51,6 +58,7 @@ class REMAT_API PendingStep {
   std::unique_ptr<StepRecording> recording_;
   int waiting_ = 0;
   bool is_forward_over_ = false;
+  bool is_spoiled_ = false;
 };
 
 }  // namespace remat
