@@ -28,6 +28,12 @@ std::string environment(const char* name) {
   return value ? value : "";
 }
 
+/// The error's text without a C++ backtrace, which would hide it.
+const char* text_of(const std::exception& error) {
+  const auto* const of_torch = dynamic_cast<const c10::Error*>(&error);
+  return of_torch ? of_torch->what_without_backtrace() : error.what();
+}
+
 /// REMAT_RECORD, REMAT_RECORD_LINES and REMAT_DEBUG. The recorder is leaked: recording ends with
 /// the process.
 void start_recorder() {
@@ -41,7 +47,7 @@ void start_recorder() {
     if (debugs) options.differences_path = path + ".diff";
     new Recorder(path + ".rec", options);
   } catch (const std::exception& error) {
-    TORCH_WARN("[Recorder] ", path, ".rec: nothing is recorded: ", error.what());
+    TORCH_WARN("[Recorder] ", path, ".rec: nothing is recorded: ", text_of(error));
   }
 }
 
@@ -61,7 +67,7 @@ void start_trace() {
     new Trace(*file);
     file.release();
   } catch (const std::exception& error) {
-    TORCH_WARN("[Trace] REMAT_TRACE=", name, ": nothing is traced: ", error.what());
+    TORCH_WARN("[Trace] REMAT_TRACE=", name, ": nothing is traced: ", text_of(error));
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <remat/backend/first_use.h>
 
-#include <mutex>
 #include <vector>
 
 namespace remat::detail {
@@ -21,10 +20,12 @@ void at_first_use(void (*function)()) {
 }
 
 void first_use() {
-  static std::once_flag once;
-  std::call_once(once, [] {
+  // Not std::call_once(), which needs a newer glibc than wheels are made for.
+  static const bool done = [] {
     for (void (*const function)() : noted()) function();
-  });
+    return true;
+  }();
+  static_cast<void>(done);
 }
 
 }  // namespace remat::detail
