@@ -46,16 +46,11 @@ int stat(const char* path, struct stat* result) noexcept {
   return static_cast<int>(syscall(SYS_stat, path, result));
 }
 
-// These were in libpthread until glibc 2.34.
+// This was in libpthread until glibc 2.34.
 int older_getname(pthread_t, char*, size_t) noexcept;
 __asm__(".symver older_getname, pthread_getname_np@GLIBC_2.12");
 int pthread_getname_np(pthread_t thread, char* name, size_t size) noexcept {
   return older_getname(thread, name, size);
-}
-int older_trylock(pthread_mutex_t*) noexcept;
-__asm__(".symver older_trylock, pthread_mutex_trylock@GLIBC_2.2.5");
-int pthread_mutex_trylock(pthread_mutex_t* mutex) noexcept {
-  return older_trylock(mutex);
 }
 
 }  // extern "C"
