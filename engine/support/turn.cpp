@@ -4,7 +4,9 @@
 #include <remat/engine/turn.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <mutex>
+#include <thread>
 
 #include <remat/engine/blocking_wait.h>
 
@@ -17,9 +19,46 @@ void just_wait(c10::function_ref<void()> wait) {
 
 std::atomic<BlockingWait> wait_runner{&just_wait};
 
+/// Not a std::recursive_mutex: its owner is a thread of the kernel, which another one is in a
+/// forked child, where the turn that the forking thread had must still be its own.
+class Holder {
+ public:
+  void take() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (try_take()) return;
+    }
+    blocking_wait([&] {
+      std::unique_lock<std::mutex> lock(mutex_);
+      freed_.wait(lock, [&] { return try_take(); });
+    });
+  }
+
+  void give_back() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (--turns_ > 0) return;
+    }
+    freed_.notify_one();
+  }
+
+ private:
+  bool try_take() {
+    if (turns_ > 0 && thread_ != std::this_thread::get_id()) return false;
+    thread_ = std::this_thread::get_id();
+    ++turns_;
+    return true;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable freed_;
+  std::thread::id thread_;
+  int turns_ = 0;
+};
+
 // Leaked: replays may run in threads that outlive static destruction.
-std::recursive_mutex& turn_mutex() {
-  static std::recursive_mutex& instance = *new std::recursive_mutex;
+Holder& holder() {
+  static Holder& instance = *new Holder;
   return instance;
 }
 
@@ -33,8 +72,12 @@ void blocking_wait(c10::function_ref<void()> wait) {
   wait_runner.load()(wait);
 }
 
-Turn::Turn() : lock_(turn_mutex(), std::try_to_lock) {
-  if (!lock_) blocking_wait([&] { lock_.lock(); });
+Turn::Turn() {
+  holder().take();
+}
+
+Turn::~Turn() {
+  holder().give_back();
 }
 
 }  // namespace remat

@@ -3,8 +3,6 @@
 // A process-wide turn for threads whose replays use shared state.
 #pragma once
 
-#include <mutex>
-
 #include <remat/engine/export.h>
 
 namespace remat {
@@ -17,9 +15,7 @@ class REMAT_API Turn {
   Turn();
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
-
- private:
-  std::unique_lock<std::recursive_mutex> lock_;
+  ~Turn();
 };
 
 }  // namespace remat
