@@ -18,6 +18,7 @@
 #include <remat/engine/export.h>
 #include <remat/engine/inner_versions.h>
 #include <remat/engine/op_log.h>
+#include <remat/engine/replayer.h>
 #include <remat/engine/tensor_meta.h>
 
 namespace remat {
@@ -42,9 +43,6 @@ struct Slot {
   uint16_t layout = 0;
   Origin origin = Origin::inside();  ///< As logged, if no op has saved it.
 };
-
-/// The values that one replay gives a region's slots, by index; undefined where it gives none.
-using ReplayedSlots = std::vector<at::Tensor>;
 
 /// Note [Passes]: replayed values belong to one backward pass, so they are keyed by its graph task.
 /// If the graph is not retained, each value is freed with the node that held it. If it is retained,

@@ -27,7 +27,8 @@ struct KeptValue {
   const HeldStorage& storage;
 };
 
-using ReplayedSlots = std::vector<at::Tensor>;  // As in backward_passes.h.
+/// The values that one replay gives a region's slots, by index; undefined where it gives none.
+using ReplayedSlots = std::vector<at::Tensor>;
 
 /// Fills the slots of one region, which owns it. Called from any thread that runs backward,
 /// possibly by several at once.
