@@ -43,7 +43,7 @@ def typed_signature(app, what, name, obj, options, signature, returned):
 def markup(app, what, name, obj, options, lines):
     """Docstrings are plain text with `code` and, in paragraphs of their own, lines "name: what it means"."""
     text = "\n".join(lines)
-    # What pybind11 and inspect.signature() read before it.
+    # pybind11 and inspect.signature() read the signatures that stand before the text.
     text = re.sub(rf"\A(?:{re.escape(name.split('.')[-1])}\(.*\)(?: -> .*)?\n(?:--\n)?\n?)+", "", text)
     first, *others = re.split(r"\n\s*\n", text)
     if not first and what in ("attribute", "property"):

@@ -77,7 +77,7 @@ class REMAT_API DiskFile {
   std::map<int64_t, int64_t> free_;  // bytes by offset; no two adjacent
 };
 
-/// As disk_memory(), with these system calls.
+/// Makes a disk_memory() that reads and writes by these system calls.
 REMAT_API std::shared_ptr<OffloadMemory> disk_memory_by(const DiskMemoryOptions& options,
                                                         std::shared_ptr<DiskCalls> calls);
 

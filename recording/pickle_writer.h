@@ -31,7 +31,7 @@ class PickleWriter {
   void text(std::string_view value);
   void flag(bool value);
 
-  /// As begin_list(), for a list that may be repeated. Returns false if a reference to the list of
+  /// Begins a list that may be repeated. Returns false if a reference to the list of
   /// that `id` was written instead; then write neither its items nor its end.
   bool begin_shared_list(uint32_t id);
 

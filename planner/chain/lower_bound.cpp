@@ -246,7 +246,7 @@ BackwardMoment moment_of(const Block& block, size_t position, int op, const Wait
   for (size_t w = 0; w < block.ops.size(); ++w) {
     if (!waiting.before(static_cast<int>(w))) continue;
     for (const int in : block.ops[w].ins) {
-      // Such a gradient is allocated by now, and a later backward reads it.
+      // The gradient of an input that a later backward reads is allocated by now.
       const bool to_come = in == 0 || waiting.after(block.tensors[in].producer);
       if (block.tensors[in].has_gradient && (to_come || static_cast<int>(w) == op))
         gradient[in] = 1;

@@ -198,8 +198,8 @@ void TapeRun::execute(const TapeRecord& record, uint32_t step) {
   push_arguments(record);
   if (record.writes.count > 0) written_arguments_ = stack_;
   {
-    // As a forward's leaf ops run, but without a graph. Library ops keep their autograd kernel,
-    // which may be their only one.
+    // Ops run like the leaf ops of a forward, but without a graph. Library ops keep their autograd
+    // kernel, which may be their only one.
     std::optional<at::AutoDispatchBelowADInplaceOrView> below;
     if (!of_library) below.emplace();
     const c10::AutoGradMode grad_mode(record.grad_mode && !of_library);

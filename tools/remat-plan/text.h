@@ -10,7 +10,7 @@
 
 namespace remat_plan {
 
-/// As std::printf, for at most 511 characters.
+/// Formats like std::printf; at most 511 characters.
 template <typename... Args>
 std::string format(const char* pattern, Args... args) {
   std::array<char, 512> text{};

@@ -18,11 +18,12 @@ namespace remat {
 /// ValueError for an infeasible plan.
 REMAT_API Cuts cuts_of(const MemoryPlan& plan);
 
-/// As above, without checking the ops: a step with other ops is refused when its function returns.
+/// Cuts like those of a plan, without checking the ops: a step with other ops is refused when its
+/// function returns.
 REMAT_API Cuts cuts_of(const StepCuts& planned);
 
-/// As above. A step with other ops than the measured one leaves these cuts where it differs, and is
-/// cut every Cuts::rest_bytes bytes from there on.
+/// Cuts like those of a plan, compared with the measured step: a step with other ops leaves these
+/// cuts where it differs, and is cut every Cuts::rest_bytes bytes from there on.
 REMAT_API Cuts cuts_of(const StepCuts& planned, const StepProfile& measured);
 
 }  // namespace remat

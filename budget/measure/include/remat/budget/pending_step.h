@@ -13,7 +13,7 @@
 namespace remat {
 
 /// A recording that outlives the call that began it. A thread has at most one, and ends it at the
-/// next step or at thread exit. No recording begins or ends while a backward runs on its thread:
+/// next step or at thread exit. No step begins or ends one while a backward runs on its thread:
 /// nodes would have begun and not ended, and LibTorch restores a node's callbacks when the node
 /// ends.
 class REMAT_API PendingStep {

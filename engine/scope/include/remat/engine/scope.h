@@ -44,7 +44,7 @@ class REMAT_API Scope {
   /// Captures context for the user hooks that would get a tensor saved here.
   virtual std::any capture_context();
 
-  /// What it knows of the region whose function it runs.
+  /// The scope's knowledge of the region whose function it runs; null for other scopes.
   RegionRun* run() const { return parts_.run; }
 
   /// Itself, if it is a pair of user hooks.
