@@ -200,7 +200,7 @@ TEST_CASE("The text says which changes are enough", "[inspect][memory_changes]")
   CHECK(report.str().ends_with(report.changes_str()));
   CHECK_THAT(report.changes_str(),
              ContainsSubstring("to free memory of " + kDevice +
-                               ", change (bytes that go by estimate, alone and "
+                               ", change (estimated bytes freed: by it alone, "
                                "with those above):\n  256  256  "));
   CHECK_THAT(report.changes_str(kDevice, kSquareBytes),
              ContainsSubstring("256 bytes of " + kDevice + " are wanted; to free memory") &&
