@@ -100,7 +100,7 @@ class CallTrace::Collector final : public TraceSink {
 
 CallTrace::CallTrace(Applies applies)
     : collector_(std::make_shared<Collector>(std::move(applies))) {
-  TraceSinks::get().add(collector_);
+  add_trace_sink(collector_);
 }
 
 CallTrace::~CallTrace() {
@@ -108,7 +108,7 @@ CallTrace::~CallTrace() {
 }
 
 void CallTrace::stop() {
-  TraceSinks::get().remove(*collector_);
+  remove_trace_sink(*collector_);
 }
 
 bool CallTrace::begin_scope(std::string name, std::string metadata) {

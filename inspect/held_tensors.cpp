@@ -19,29 +19,18 @@ void add_of_replayer(const Replayer& replayer, std::vector<HeldTensor>& all) {
     if (!input.meta()) return;
     all.push_back({.kind = Kind::kArgument,
                    .number = input.position(),
-                   .name = {},
                    .meta = *input.meta(),
-                   .layout = {},
                    .storage = input.storage(),
                    .is_leaf = input.is_leaf_with_grad()});
   });
   replayer.visit_kept([&](const KeptValue& value) {
-    all.push_back({.kind = Kind::kOfCut,
-                   .number = 0,
-                   .name = value.name,
-                   .meta = value.tensor,
-                   .layout = {},
-                   .storage = value.storage});
+    all.push_back(
+        {.kind = Kind::kOfCut, .name = value.name, .meta = value.tensor, .storage = value.storage});
   });
   if (!replayer.tape()) return;
   replayer.tape()->visit_held(
       [&](const std::string& name, const TensorMeta& tensor, const HeldStorage& storage) {
-        all.push_back({.kind = Kind::kOfTape,
-                       .number = 0,
-                       .name = name,
-                       .meta = tensor,
-                       .layout = {},
-                       .storage = storage});
+        all.push_back({.kind = Kind::kOfTape, .name = name, .meta = tensor, .storage = storage});
       });
 }
 
@@ -50,7 +39,6 @@ void add_written(const OutsideLog& outside, std::vector<HeldTensor>& all) {
     outside[i].visit_kept([&](const TensorLayout& part, const HeldStorage& storage) {
       all.push_back({.kind = Kind::kWritten,
                      .number = i,
-                     .name = {},
                      .meta = outside[i].meta(),
                      .layout = part,
                      .storage = storage});
@@ -62,7 +50,6 @@ void add_of_calls(const Region& region, std::vector<HeldTensor>& all) {
   for (const KeptTensor& kept : region.calls().kept()) {
     if (!kept.live) continue;
     all.push_back({.kind = Kind::kSaved,
-                   .number = 0,
                    .name = kept.name,
                    .meta = kept.meta,
                    .layout = kept.layout,
@@ -76,9 +63,7 @@ void add_of_calls(const Region& region, std::vector<HeldTensor>& all) {
     const CallProduct& product = region.calls().product(i);
     all.push_back({.kind = Kind::kResult,
                    .number = i,
-                   .name = {},
                    .meta = product.meta(),
-                   .layout = {},
                    .storage = product.storage(),
                    .is_leaf = product.is_of_parameter(),
                    .product = &product,

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The tensors that a region holds, one by one.
+// The tensors that a region holds, for the reports in this folder.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include <remat/engine/call_log.h>
@@ -15,6 +17,8 @@
 #include <remat/engine/replayer.h>
 #include <remat/engine/tensor_layout.h>
 #include <remat/engine/tensor_meta.h>
+#include <remat/inspect/memory_report.h>
+#include <remat/inspect/region_saves.h>
 
 namespace remat {
 
@@ -29,10 +33,10 @@ struct HeldTensor {
   };
   Kind kind;
   /// Index of the argument (kArgument), storage (kWritten) or product (kResult); else 0.
-  size_t number;
-  std::string name;  ///< The value's name for kOfCut, kOfTape and kSaved; else empty.
+  size_t number = 0;
+  std::string name{};  ///< The value's name for kOfCut, kOfTape and kSaved; else empty.
   TensorMeta meta;
-  std::optional<TensorLayout> layout;  ///< nullopt if unknown
+  std::optional<TensorLayout> layout{};  ///< nullopt if unknown
   HeldStorage storage;
   bool is_leaf = false;  ///< True for a leaf, which its user has anyway: it is not billed.
   const KeptTensor* kept = nullptr;      ///< Set for kSaved.
@@ -47,5 +51,18 @@ struct HeldTensor {
 /// The tensors that `region` still holds, ordered by kind, then in the forward's order. `replayer`
 /// is region.replayer(): the result refers to it and to the region, so the caller keeps it.
 std::vector<HeldTensor> held_tensors(const Region& region, const Replayer* replayer);
+
+/// True if the region's forward has ended or runs on this thread; else another thread is filling
+/// it.
+bool may_be_looked_into(const Region& region);
+
+/// The tensors that `region` holds in storages not yet in `billed`. Adds these storages to
+/// `billed`.
+RegionSaves region_saves_of(const Region& region, std::unordered_set<const void*>& billed);
+
+/// Estimates how much each change would free of what regions hold. Returns the most valuable
+/// changes by device; each is the best one given those before it.
+std::vector<MemoryChange> best_changes(
+    const std::vector<std::pair<const Region*, HeldTensor>>& held);
 
 }  // namespace remat

@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Finds the user's choices that hold each tensor, and how much each choice would free.
-#include "memory_changes.h"
+#include "held_tensors.h"
 
+#include <c10/util/SmallVector.h>
 #include <c10/util/StringUtil.h>
 #include <c10/util/irange.h>
 
 #include <algorithm>
-#include <utility>
+#include <cstddef>
+#include <set>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
 
 #include <remat/engine/region_policy.h>
-#include <remat/recording/folded_label.h>
+#include <remat/recording/region_labels.h>
 
 #include "report_text.h"
 
@@ -21,11 +27,6 @@ constexpr size_t kMaxChanges = 16;  // per device
 
 const char* const kCalls = "<calls>";  // placeholder in a reason for the names of its calls
 
-/// The rule that holds what `call` keeps; null if no rule does.
-const PolicyRule* rule_of(const Region& region, const NamedCall& call) {
-  return region.policy() ? region.policy()->rule_of(call) : nullptr;
-}
-
 /// Index of the SAVE call to change so that the tensor goes. A saved argument that another call
 /// made is held only because of that other call: if the maker ran again, the argument would be
 /// recomputed, and if the call that saved it ran again, the maker would still keep it as its
@@ -35,15 +36,8 @@ size_t call_of(const HeldTensor& held) {
   return held.call();
 }
 
-/// True for rules that are part of every policy and that no user wrote.
-bool is_safe_default(const PolicyRule& rule) {
-  return rule.source == "safe_defaults";
-}
-
-}  // namespace
-
 /// Why a tensor is held, in the user's words.
-struct MemoryChanges::Reason {
+struct Reason {
   std::string key;     ///< Equal for reasons that the same change removes.
   std::string reason;  ///< Contains kCalls if it is about calls.
   std::string change;
@@ -51,15 +45,15 @@ struct MemoryChanges::Reason {
 };
 
 /// The reasons for a call's tensor: the call keeps it, and something may read its result.
-std::vector<MemoryChanges::Reason> MemoryChanges::reasons_of_call(const Region& region,
-                                                                  const HeldTensor& held) {
+std::vector<Reason> reasons_of_call(const Region& region, const HeldTensor& held) {
   const NamedCall& call = region.calls().records()[call_of(held)].call;
   const char* const policy = policy_name(call.policy);
   const bool can_offload = call.policy == Policy::kSave && !held.meta.device().is_cpu();
   const std::string instead =
       c10::str("RECOMPUTE instead of ", policy, can_offload ? ", or OFFLOAD" : "");
-  const PolicyRule* const rule = rule_of(region, call);
-  if (rule && is_safe_default(*rule)) return {};
+  const PolicyRule* const rule = region.policy() ? region.policy()->rule_of(call) : nullptr;
+  // Rules that are part of every policy, and that no user wrote.
+  if (rule && rule->source == "safe_defaults") return {};
   std::vector<Reason> reasons;
   std::string what;
   if (rule) {
@@ -84,8 +78,7 @@ std::vector<MemoryChanges::Reason> MemoryChanges::reasons_of_call(const Region& 
   return reasons;
 }
 
-std::vector<MemoryChanges::Reason> MemoryChanges::reasons_of(const Region& region,
-                                                             const HeldTensor& held) {
+std::vector<Reason> reasons_of(const Region& region, const HeldTensor& held) {
   switch (held.kind) {
     case HeldTensor::Kind::kArgument:
       return {{"arguments", "arguments of functions, for the replay",
@@ -106,124 +99,165 @@ std::vector<MemoryChanges::Reason> MemoryChanges::reasons_of(const Region& regio
   return {};
 }
 
-void MemoryChanges::add(const Region& region, const HeldTensor& held) {
-  const std::string device = held.meta.device().str();
-  Numbers numbers;
-  if (!held.is_leaf) {
-    for (const Reason& reason : reasons_of(region, held)) {
-      numbers.push_back(number_of(reason, device));
-      Choice& choice = choices_[numbers.back()];
-      ++choice.shown.tensors;
-      choice.regions.insert(&region);
-      if (!reason.call.empty()) choice.names.insert(reason.call);
-    }
-  }
-  hold(held.storage, device, numbers);
-}
-
-size_t MemoryChanges::number_of(const Reason& reason, const std::string& device) {
-  const auto [entry, is_new] = by_key_.emplace(c10::str(device, '\n', reason.key), choices_.size());
-  if (is_new) {
-    Choice choice;
-    choice.shown.reason = reason.reason;
-    choice.shown.change = reason.change;
-    choice.shown.device = device;
-    choices_.push_back(std::move(choice));
-  }
-  return entry->second;
-}
-
-void MemoryChanges::hold(const HeldStorage& storage, const std::string& device,
-                         const Numbers& choices) {
-  if (const auto* const parts = storage.parts()) {
-    for (const HeldStorage& part : *parts) hold(part, device, choices);
-    return;
-  }
-  const void* const address = storage.address();
-  if (!address) return;
-  Holding& holding = holdings_[address];
-  holding.bytes = storage.size_bytes();
-  holding.device = device;
-  holding.tensors.push_back(choices);
-}
-
-bool MemoryChanges::is_freed(const Holding& holding, const Chosen& chosen) {
-  return std::all_of(holding.tensors.begin(), holding.tensors.end(), [&](const Numbers& choices) {
-    return std::any_of(choices.begin(), choices.end(), [&](size_t i) { return chosen[i]; });
-  });
-}
-
-/// The storages that each choice may free.
-std::vector<MemoryChanges::Holdings> MemoryChanges::holdings_of_choices() const {
-  std::vector<Holdings> all(choices_.size());
-  for (const auto& [address, holding] : holdings_) {
-    for (const Numbers& choices : holding.tensors) {
-      for (const size_t i : choices) {
-        if (all[i].empty() || all[i].back() != &holding) all[i].push_back(&holding);
+/// Note [What a change frees]: a tensor is held until one of its choices is changed (a result of a
+/// SAVE call goes with the rule that SAVEs it, or with the op that reads it), and a storage as long
+/// as a tensor on it is held. It is not known what must be kept instead, nor what the program
+/// holds: the numbers are estimates, most often too high.
+class MemoryChanges {
+ public:
+  /// Adds a tensor that `region` holds.
+  void add(const Region& region, const HeldTensor& held) {
+    const std::string device = held.meta.device().str();
+    Numbers numbers;
+    if (!held.is_leaf) {
+      for (const Reason& reason : reasons_of(region, held)) {
+        numbers.push_back(number_of(reason, device));
+        Choice& choice = choices_[numbers.back()];
+        ++choice.shown.tensors;
+        choice.regions.insert(&region);
+        if (!reason.call.empty()) choice.names.insert(reason.call);
       }
     }
+    hold(held.storage, numbers);
   }
-  return all;
-}
 
-/// The bytes that `choice` frees besides what the chosen free, and the bytes of all storages that
-/// it holds and they do not free. Leaves `chosen` as it was.
-std::pair<size_t, size_t> MemoryChanges::freed_by(size_t choice, const Holdings& holdings,
-                                                  Chosen& chosen) {
-  size_t freed = 0;
-  size_t touched = 0;
-  for (const Holding* const holding : holdings) {
-    if (is_freed(*holding, chosen)) continue;
-    touched += holding->bytes;
-    chosen[choice] = true;
-    if (is_freed(*holding, chosen)) freed += holding->bytes;
-    chosen[choice] = false;
+  std::vector<MemoryChange> best() const {
+    std::set<std::string> devices;
+    for (const Choice& choice : choices_) devices.insert(choice.shown.device);
+    std::vector<MemoryChange> all;
+    const std::vector<Holdings> holdings = holdings_of_choices();
+    for (const std::string& device : devices) add_best(device, holdings, all);
+    return all;
   }
-  return {freed, touched};
-}
 
-MemoryChange MemoryChanges::shown(const Choice& choice) const {
-  MemoryChange change = choice.shown;
-  change.regions = choice.regions.size();
-  if (choice.names.empty()) return change;
-  const size_t calls = change.reason.rfind(kCalls);
-  std::vector<std::string> names(choice.names.begin(), choice.names.end());
-  std::sort(names.begin(), names.end(), naturally_less);
-  change.reason.replace(calls, std::string(kCalls).size(), c10::str("'", name_ranges(names), "'"));
-  return change;
-}
+ private:
+  using Numbers = c10::SmallVector<size_t, 2>;
 
-void MemoryChanges::add_best(const std::string& device, const std::vector<Holdings>& holdings,
-                             std::vector<MemoryChange>& all) const {
-  Chosen none(choices_.size());
-  Chosen chosen(choices_.size());
-  size_t so_far = 0;
-  for (size_t count = 0; count < kMaxChanges; ++count) {
-    size_t best = choices_.size();
-    Gain most;
-    for (const auto i : c10::irange(choices_.size())) {
-      if (chosen[i] || choices_[i].shown.device != device) continue;
-      const auto [freed, touched] = freed_by(i, holdings[i], chosen);
-      const Gain gain(freed, touched, freed_by(i, holdings[i], none).first);
-      if (most < gain) std::tie(best, most) = std::make_pair(i, gain);
+  /// One choice on one device.
+  struct Choice {
+    MemoryChange shown;
+    std::set<std::string> names;  ///< Names of its calls, if the choice is about calls.
+    std::unordered_set<const Region*> regions;
+  };
+  /// A storage, and for each tensor on it the choices that hold it.
+  struct Holding {
+    size_t bytes = 0;
+    std::vector<Numbers> tensors;
+  };
+  /// The benefit of adding one more choice: bytes freed, and bytes of storages that other choices
+  /// hold too, and bytes freed by this choice alone, since it may replace one of the chosen.
+  using Gain = std::tuple<size_t, size_t, size_t>;
+  using Chosen = std::vector<bool>;
+  using Holdings = std::vector<const Holding*>;
+
+  size_t number_of(const Reason& reason, const std::string& device) {
+    const auto [entry, is_new] =
+        by_key_.emplace(c10::str(device, '\n', reason.key), choices_.size());
+    if (is_new) {
+      Choice choice;
+      choice.shown.reason = reason.reason;
+      choice.shown.change = reason.change;
+      choice.shown.device = device;
+      choices_.push_back(std::move(choice));
     }
-    if (best == choices_.size()) return;
-    chosen[best] = true;
-    so_far += std::get<0>(most);
-    MemoryChange change = shown(choices_[best]);
-    change.bytes = std::get<2>(most);
-    change.bytes_so_far = so_far;
-    all.push_back(std::move(change));
+    return entry->second;
   }
-}
 
-std::vector<MemoryChange> MemoryChanges::best() const {
-  std::set<std::string> devices;
-  for (const Choice& choice : choices_) devices.insert(choice.shown.device);
-  std::vector<MemoryChange> all;
-  const std::vector<Holdings> holdings = holdings_of_choices();
-  for (const std::string& device : devices) add_best(device, holdings, all);
-  return all;
+  void hold(const HeldStorage& storage, const Numbers& choices) {
+    if (const auto* const parts = storage.parts()) {
+      for (const HeldStorage& part : *parts) hold(part, choices);
+      return;
+    }
+    const void* const address = storage.address();
+    if (!address) return;
+    Holding& holding = holdings_[address];
+    holding.bytes = storage.size_bytes();
+    holding.tensors.push_back(choices);
+  }
+
+  static bool is_freed(const Holding& holding, const Chosen& chosen) {
+    return std::all_of(holding.tensors.begin(), holding.tensors.end(), [&](const Numbers& choices) {
+      return std::any_of(choices.begin(), choices.end(), [&](size_t i) { return chosen[i]; });
+    });
+  }
+
+  /// The storages that each choice may free.
+  std::vector<Holdings> holdings_of_choices() const {
+    std::vector<Holdings> all(choices_.size());
+    for (const auto& [address, holding] : holdings_) {
+      for (const Numbers& choices : holding.tensors) {
+        for (const size_t i : choices) {
+          if (all[i].empty() || all[i].back() != &holding) all[i].push_back(&holding);
+        }
+      }
+    }
+    return all;
+  }
+
+  /// The bytes that `choice` frees besides what the chosen free, and the bytes of all storages that
+  /// it holds and they do not free. Leaves `chosen` as it was.
+  static std::pair<size_t, size_t> freed_by(size_t choice, const Holdings& holdings,
+                                            Chosen& chosen) {
+    size_t freed = 0;
+    size_t touched = 0;
+    for (const Holding* const holding : holdings) {
+      if (is_freed(*holding, chosen)) continue;
+      touched += holding->bytes;
+      chosen[choice] = true;
+      if (is_freed(*holding, chosen)) freed += holding->bytes;
+      chosen[choice] = false;
+    }
+    return {freed, touched};
+  }
+
+  MemoryChange shown(const Choice& choice) const {
+    MemoryChange change = choice.shown;
+    change.regions = choice.regions.size();
+    if (choice.names.empty()) return change;
+    const size_t calls = change.reason.rfind(kCalls);
+    std::vector<std::string> names(choice.names.begin(), choice.names.end());
+    std::sort(names.begin(), names.end(), naturally_less);
+    change.reason.replace(calls, std::string(kCalls).size(),
+                          c10::str("'", name_ranges(names), "'"));
+    return change;
+  }
+
+  void add_best(const std::string& device, const std::vector<Holdings>& holdings,
+                std::vector<MemoryChange>& all) const {
+    Chosen none(choices_.size());
+    Chosen chosen(choices_.size());
+    size_t so_far = 0;
+    for (size_t count = 0; count < kMaxChanges; ++count) {
+      size_t best = choices_.size();
+      Gain most;
+      for (const auto i : c10::irange(choices_.size())) {
+        if (chosen[i] || choices_[i].shown.device != device) continue;
+        const auto [freed, touched] = freed_by(i, holdings[i], chosen);
+        const Gain gain(freed, touched, freed_by(i, holdings[i], none).first);
+        if (most < gain) std::tie(best, most) = std::make_pair(i, gain);
+      }
+      if (best == choices_.size()) return;
+      chosen[best] = true;
+      so_far += std::get<0>(most);
+      MemoryChange change = shown(choices_[best]);
+      change.bytes = std::get<2>(most);
+      change.bytes_so_far = so_far;
+      all.push_back(std::move(change));
+    }
+  }
+
+  std::vector<Choice> choices_;
+  std::unordered_map<std::string, size_t> by_key_;
+  std::unordered_map<const void*, Holding> holdings_;
+};
+
+}  // namespace
+
+std::vector<MemoryChange> best_changes(
+    const std::vector<std::pair<const Region*, HeldTensor>>& held) {
+  MemoryChanges changes;
+  for (const auto& [region, tensor] : held) changes.add(*region, tensor);
+  return changes.best();
 }
 
 }  // namespace remat

@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Builds the memory report from the live regions.
+// Builds the memory report from the live regions, and formats it as text.
 #include <remat/inspect/memory_report.h>
 
+#include <c10/util/ArrayRef.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include <remat/engine/held_storage.h>
 #include <remat/engine/region.h>
 #include <remat/engine/replayer.h>
+#include <remat/recording/printable.h>
 #include <remat/tape/tape.h>
 
 #include "held_tensors.h"
-#include "memory_changes.h"
-#include "region_saves_of.h"
+#include "report_text.h"
 
 namespace remat {
 namespace {
@@ -138,6 +141,53 @@ MemoryRow row_of(const Region& region, const HeldTensor& held) {
   return {};
 }
 
+std::string with_separators(size_t bytes) {
+  std::string text = std::to_string(bytes);
+  for (size_t i = text.size(); i > 3; i -= 3) text.insert(i - 3, ",");
+  return text;
+}
+
+void append(std::string& text, const RegionMemory& region) {
+  text += c10::str(printable(region.region), ": ", with_separators(region.bytes), " bytes, ",
+                   region.slots, " tensors to recompute");
+  if (region.tape_bytes > 0)
+    text += c10::str(", from a tape of ", with_separators(region.tape_bytes), " bytes");
+  std::vector<std::vector<std::string>> rows;
+  for (const MemoryRow& row : region.rows)
+    rows.push_back({with_separators(row.bytes), printable(row.name), row.tensor, row.why});
+  text += columns(rows, 2) + "\n";
+}
+
+std::string heading(const std::string& device, size_t wanted) {
+  const std::string want =
+      wanted > 0 ? c10::str(with_separators(wanted), " bytes of ", device, " are wanted; ") : "";
+  return c10::str(want, "to free memory of ", device,
+                  ", change (estimated bytes freed: by it alone, with those above):");
+}
+
+/// Says whether a change frees `wanted` bytes. `before` is true if the changes listed above this
+/// one free that much together.
+std::string verdict(const MemoryChange& change, size_t wanted, bool before) {
+  if (wanted == 0) return "";
+  if (change.bytes >= wanted) return "enough";
+  return !before && change.bytes_so_far >= wanted ? "enough with those above" : "";
+}
+
+/// The table of changes for one device.
+std::string changes_of(c10::ArrayRef<MemoryChange> changes, size_t wanted) {
+  std::vector<std::vector<std::string>> rows;
+  bool is_enough = false;
+  for (const MemoryChange& change : changes) {
+    rows.push_back({with_separators(change.bytes), with_separators(change.bytes_so_far),
+                    c10::str(printable(change.reason), " (", count_str(change.tensors, "tensor"),
+                             " in ", count_str(change.regions, "region"), "): ", change.change),
+                    verdict(change, wanted, is_enough)});
+    is_enough = is_enough || change.bytes_so_far >= wanted;
+  }
+  const std::string text = heading(changes.front().device, wanted) + columns(rows, 2) + "\n";
+  return is_enough ? text : text + "  all of these together are not enough\n";
+}
+
 }  // namespace
 
 MemoryReport memory_report() {
@@ -145,14 +195,16 @@ MemoryReport memory_report() {
   std::unordered_set<const void*> billed;
   std::unordered_set<const RegionPolicy*> policies;
   std::unordered_set<std::string> rules;
-  MemoryChanges changes;
-  for (const std::shared_ptr<const Region>& region : live_regions()) {
+  std::vector<std::pair<const Region*, HeldTensor>> held;
+  std::vector<std::shared_ptr<const Replayer>> replayers;  // which `held` refers to
+  const std::vector<std::shared_ptr<const Region>> regions = live_regions();
+  for (const std::shared_ptr<const Region>& region : regions) {
     if (!may_be_looked_into(*region)) continue;
     RegionMemory memory{.region = region->label(), .slots = region->live_count(), .rows = {}};
-    const std::shared_ptr<const Replayer> replayer = region->replayer();
-    for (const HeldTensor& tensor : held_tensors(*region, replayer.get())) {
+    const Replayer* const replayer = replayers.emplace_back(region->replayer()).get();
+    for (HeldTensor& tensor : held_tensors(*region, replayer)) {
       add_row(row_of(*region, tensor), tensor, billed, memory);
-      changes.add(*region, tensor);
+      held.emplace_back(region.get(), std::move(tensor));
     }
     const Tape* const tape = replayer ? replayer->tape() : nullptr;
     if (tape) memory.tape_bytes = tape->size_bytes();
@@ -165,8 +217,36 @@ MemoryReport memory_report() {
       }
     }
   }
-  report.changes = changes.best();
+  report.changes = best_changes(held);
   return report;
+}
+
+std::string MemoryReport::str() const {
+  std::string text = c10::str("remat holds ", with_separators(bytes), " bytes in ", regions.size(),
+                              regions.size() == 1 ? " region" : " regions");
+  if (implicit_bytes > 0)
+    text += c10::str(", ", with_separators(implicit_bytes), " of them kept implicitly");
+  text += "\n";
+  for (const RegionMemory& region : regions) append(text, region);
+  for (const std::string& rule : unmatched_rules)
+    text += c10::str("a rule has matched no op or call so far: ", printable(rule), "\n");
+  text += changes_str();
+  return text;
+}
+
+std::string MemoryReport::changes_str(const std::string& device, size_t wanted) const {
+  std::string text;
+  for (size_t begin = 0; begin < changes.size();) {
+    const std::string& of = changes[begin].device;
+    size_t end = begin;
+    while (end < changes.size() && changes[end].device == of) ++end;
+    if (device.empty() || device == of)
+      text += changes_of(c10::ArrayRef(changes).slice(begin, end - begin), wanted);
+    begin = end;
+  }
+  if (text.empty() && !device.empty())
+    text = c10::str("regions hold nothing on ", device, " that a change would free\n");
+  return text;
 }
 
 }  // namespace remat

@@ -40,10 +40,17 @@ bool requires_grad(const at::TensorBase& tensor) {
   return !tensor.is_inference() && tensor.requires_grad();
 }
 
+SourcePlace place_in_python() {
+  SourcePlaces* const places = SourcePlaces::of_python();
+  return places ? places->here() : SourcePlace{};
+}
+
 }  // namespace
 
-RecordedIds::RecordedIds(std::shared_ptr<RecordingWriter> writer)
-    : writer_(std::move(writer)), engine_range_(writer_->string(kEngineRange)) {}
+RecordedIds::RecordedIds(std::shared_ptr<RecordingWriter> writer, bool source_lines)
+    : writer_(std::move(writer)),
+      engine_range_(writer_->string(kEngineRange)),
+      has_lines_(source_lines) {}
 
 /// Names of schemas have stable addresses and are cached; names that the program gave to ranges are
 /// not.
@@ -65,6 +72,28 @@ StringId RecordedIds::device(c10::Device device) {
   if (device != device_.first || device_.second == 0)
     device_ = {device, writer_->string(device.str())};
   return device_.second;
+}
+
+StringId RecordedIds::line(bool by_engine) {
+  if (!has_lines_) return 0;
+  if (const SourcePlace place = place_in_python(); place.code && place != backward_)
+    return line_of(place, *SourcePlaces::of_python());
+  if (by_engine || backward_.code) return 0;
+  SourcePlaces& places = SourcePlaces::of_cpp();
+  const SourcePlace place = places.here();
+  return place.code ? line_of(place, places) : 0;
+}
+
+void RecordedIds::begin_backward() {
+  if (has_lines_) backward_ = place_in_python();
+}
+
+StringId RecordedIds::line_of(const SourcePlace& place, SourcePlaces& places) {
+  if (const auto known = lines_.find(place); known != lines_.end()) return known->second;
+  // Hold no iterator into the map here: Python may run ops meanwhile.
+  const StringId id = writer_->string(places.text(place));
+  lines_.emplace(place, id);
+  return id;
 }
 
 RecordedTensor RecordedIds::tensor(const at::Tensor& tensor) {

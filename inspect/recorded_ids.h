@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Names, tensors and arguments in the form that a recording stores.
+// Names, source lines, tensors and arguments in the form that a recording stores.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,12 +12,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include <remat/inspect/source_places.h>
 #include <remat/recording/events.h>
 #include <remat/recording/recording_writer.h>
 
@@ -26,7 +28,8 @@ namespace remat {
 /// Converts for one thread, and caches the ids last given by the writer.
 class RecordedIds {
  public:
-  explicit RecordedIds(std::shared_ptr<RecordingWriter> writer);
+  /// All ids of lines are 0 unless `source_lines`.
+  RecordedIds(std::shared_ptr<RecordingWriter> writer, bool source_lines);
 
   StringId text(std::string_view text) { return writer_->string(text); }
   StringId device(c10::Device device);
@@ -37,6 +40,15 @@ class RecordedIds {
 
   /// The name of the engine's range around a node. The node has an event of its own.
   StringId engine_range() const { return engine_range_; }
+
+  /// The line that the program is at. `by_engine`: true if a backward pass seems to have called
+  /// what runs now; then only a line of Python that a node called counts, and 0 means that there is
+  /// none.
+  StringId line(bool by_engine);
+
+  /// Marks the begin and the end of a backward pass for line().
+  void begin_backward();
+  void end_backward() { backward_ = {}; }
 
   RecordedTensor tensor(const at::Tensor& tensor);
 
@@ -71,13 +83,17 @@ class RecordedIds {
   LayoutId layout(const at::TensorBase& tensor, bool plain);
   LayoutId define_layout(const at::TensorBase& tensor);
   void add_list(const c10::IValue& list, OpEvent& op);
+  StringId line_of(const SourcePlace& place, SourcePlaces& places);
 
   const std::shared_ptr<RecordingWriter> writer_;
   const StringId engine_range_;
+  const bool has_lines_;
   std::array<LayoutKey, kCacheSize> layouts_;
   std::unordered_map<const char*, StringId> schema_names_;
   std::pair<c10::Device, StringId> device_{c10::kMeta, 0};
   std::pair<std::string, StringId> call_;
+  SourcePlace backward_;  // the Python line that started the current backward pass
+  std::map<SourcePlace, StringId> lines_;
 };
 
 }  // namespace remat

@@ -65,6 +65,17 @@ RecorderOptions absolute(RecorderOptions options) {
   return options;
 }
 
+/// The session that the thread last wrote for. Trivially constructed and destroyed, so that access
+/// needs no initialization check and stays valid until the thread is gone.
+struct Here {
+  uint64_t session = 0;
+  ThreadRecorder* recorder = nullptr;
+  /// True once the thread is ending: memory that it frees then is not recorded.
+  bool is_over = false;
+};
+
+constinit thread_local Here this_thread;
+
 }  // namespace
 
 /// Listens to what runs in regions, and to LibTorch's callbacks for all ops and nodes.
@@ -84,13 +95,80 @@ class Recorder::Session final : public TraceSink,
     writer_->write_block(0, bytes.bytes());
   }
 
-  void start();
-  void stop();
+  void start() {
+    {
+      const std::lock_guard<std::mutex> lock(open_mutex);
+      check(open_session);
+      memory_ = std::make_shared<Memory>();
+      AllocationListener::start(memory_, "Recorder");
+      open_session = shared_from_this();
+      open_number = number_;
+    }
+    [[maybe_unused]] static const int at_exit = std::atexit(&end_with_process);
+    [[maybe_unused]] static const int at_fork =
+        pthread_atfork([] { open_mutex.lock(); }, [] { open_mutex.unlock(); },
+                       [] {
+                         leave_to_parent();
+                         open_mutex.unlock();
+                       });
+    add_trace_sink(shared_from_this());
+    // Begin and end come in pairs, on one thread.
+    callbacks_.push_back(at::addGlobalCallback(
+        at::RecordFunctionCallback(
+            [](const at::RecordFunction& op) -> std::unique_ptr<at::ObserverContext> {
+              if (auto* const recorder = here()) recorder->begin_op(op);
+              return nullptr;
+            },
+            [](const at::RecordFunction& op, at::ObserverContext* /*context*/) {
+              if (auto* const recorder = here()) recorder->end_op(op);
+            })
+            .needsInputs(true)
+            .needsOutputs(true)
+            .scopes({at::RecordScope::FUNCTION})));
+    callbacks_.push_back(at::addGlobalCallback(
+        at::RecordFunctionCallback(
+            [](const at::RecordFunction& node) -> std::unique_ptr<at::ObserverContext> {
+              if (auto* const recorder = here()) recorder->begin_node(node);
+              return nullptr;
+            },
+            [](const at::RecordFunction& /*node*/, at::ObserverContext* /*context*/) {
+              if (auto* const recorder = here()) recorder->end_node();
+            })
+            .scopes({at::RecordScope::BACKWARD_FUNCTION})));
+  }
+
+  void stop() {
+    if (!take_open(this)) return;
+    for (const at::CallbackHandle callback : callbacks_) at::removeCallback(callback);
+    remove_trace_sink(*this);
+    memory_->stop();
+    close_threads();
+    if (this_thread.session != number_) return;
+    this_thread = {};
+    this_thread_owner.recorder = nullptr;
+  }
 
   /// The calling thread's recorder in the open session; null if no session is open.
-  static ThreadRecorder* here();
+  static ThreadRecorder* here() {
+    const uint64_t open = open_number.load(std::memory_order_acquire);
+    if (open == 0) return nullptr;
+    return C10_LIKELY(this_thread.session == open) ? this_thread.recorder : find_here();
+  }
 
-  static void check_can_start();
+  static void check_can_start() {
+    AllocationListener::check_can_start("Recorder");
+    const std::lock_guard<std::mutex> lock(open_mutex);
+    check(open_session);
+  }
+
+  /// Writes and releases the recorder of a thread that has ended.
+  static void end_thread(const std::shared_ptr<ThreadRecorder>& recorder) {
+    const std::shared_ptr<Session> session = open_now();
+    if (!session) return;
+    recorder->close();
+    const std::lock_guard<std::mutex> lock(session->threads_mutex_);
+    std::erase(session->threads_, recorder);
+  }
 
   std::string fault() const { return writer_->fault(); }
   const std::string& path() const { return path_; }
@@ -124,7 +202,7 @@ class Recorder::Session final : public TraceSink,
   }
   void function_replay(const Region& region, bool begins) override {
     auto* const recorder = here();
-    if (recorder && recorder->function_replay(region, begins)) compare_replays();
+    if (recorder && recorder->replay(region, begins, /*from_function=*/true)) compare_replays();
   }
   void tape_record(const Tape& /*tape*/, size_t record, bool begins) override {
     if (auto* const recorder = here()) recorder->run_record(record, begins);
@@ -134,28 +212,107 @@ class Recorder::Session final : public TraceSink,
   }
 
  private:
-  class Memory;
-  struct Here;
-  struct HereOwner;
+  /// Reports the memory of the threads on which it was started.
+  class Memory final : public AllocationListener {
+    void on_report(void* address, int64_t bytes, c10::Device device) override {
+      if (ThreadRecorder* const recorder = here()) recorder->memory(address, bytes, device);
+    }
+  };
 
-  std::shared_ptr<ThreadRecorder> add_thread();
-  static void end_thread(const std::shared_ptr<ThreadRecorder>& recorder);
-  void close_threads();
-  void compare_replays() noexcept;
-  static void check(const std::shared_ptr<Session>& open);
-  static void leave_to_parent();
-  static std::shared_ptr<Session> open_now();
-  static std::shared_ptr<Session> take_open(const Session* wanted);
-  static void end_with_process();
+  static ThreadRecorder* find_here() {
+    if (this_thread.is_over) return nullptr;
+    this_thread = {};
+    const std::lock_guard<std::mutex> lock(open_mutex);
+    if (!open_session) return nullptr;
+    auto recorder = open_session->add_thread();
+    this_thread = {.session = open_session->number_, .recorder = recorder.get()};
+    this_thread_owner.recorder = std::move(recorder);
+    return this_thread.recorder;
+  }
 
-  static std::mutex open_mutex;
-  static std::shared_ptr<Session> open_session;  // guarded by open_mutex
-  static std::atomic<uint64_t> open_number;      // number of the open session; 0 if none is open
-  static std::atomic<uint64_t> newest_number;
-  static ThreadRecorder* find_here();
+  std::shared_ptr<ThreadRecorder> add_thread() {
+    const std::lock_guard<std::mutex> lock(threads_mutex_);
+    threads_.push_back(std::make_shared<ThreadRecorder>(writer_, thread_count_++, begin_ns_,
+                                                        options_.source_lines));
+    return threads_.back();
+  }
 
-  static thread_local Here this_thread;
-  static thread_local HereOwner this_thread_owner;
+  static void check(const std::shared_ptr<Session>& open) {
+    TORCH_CHECK(!open,
+                "[Recorder] expected no other Recorder in the process, got a second one. Stop the "
+                "first, which writes ",
+                open->path_, ".");
+  }
+
+  // Note [Recorders and forks]: a child process has none of the threads that may hold one of the
+  // session's locks, so it leaks the session as it is and sees none as open.
+  static void leave_to_parent() {
+    open_number = 0;
+    static auto& left = *new std::vector<std::shared_ptr<Session>>;
+    if (open_session) left.push_back(std::move(open_session));
+    open_session = nullptr;
+  }
+
+  /// Closes and returns the open session; null if it is not `wanted` (where null stands for any).
+  static std::shared_ptr<Session> take_open(const Session* wanted) {
+    const std::lock_guard<std::mutex> lock(open_mutex);
+    if (!open_session || (wanted && open_session.get() != wanted)) return nullptr;
+    open_number = 0;
+    return std::exchange(open_session, nullptr);
+  }
+
+  static std::shared_ptr<Session> open_now() {
+    const std::lock_guard<std::mutex> lock(open_mutex);
+    return open_session;
+  }
+
+  // Call it after a replay on this thread threw and was recorded. The exception is propagating, so
+  // a failure here is only reported.
+  void compare_replays() noexcept {
+    if (options_.differences_path.empty()) return;
+    try {
+      const std::lock_guard<std::mutex> comparing(differences_mutex_);
+      if (differences_left_-- <= 0) return;
+      {
+        const std::lock_guard<std::mutex> lock(threads_mutex_);
+        for (const auto& thread : threads_) thread->flush();
+      }
+      std::ofstream file(options_.differences_path, std::ios::binary | std::ios::app);
+      print_replay_differences(Recording::load(path_), file);
+      file.close();
+      TORCH_WARN("[Recorder] a replay has thrown: ", options_.differences_path,
+                 file ? " says where it differs from its forward" : " cannot be written",
+                 "; the recording is ", path_, ".");
+    } catch (const std::exception& error) {
+      TORCH_WARN("[Recorder] a replay has thrown, and cannot be compared: ", error.what());
+    }
+  }
+
+  /// LibTorch's thread-locals are gone by then: the callbacks stay registered and find no open
+  /// session.
+  static void end_with_process() {
+    if (const auto session = take_open(nullptr)) session->close_threads();
+  }
+
+  void close_threads() {
+    const std::lock_guard<std::mutex> lock(threads_mutex_);
+    for (const auto& thread : threads_) thread->close();
+  }
+
+  /// Keeps the thread's recorder alive while `this_thread` refers to it.
+  struct HereOwner {
+    ~HereOwner() {
+      this_thread = {.is_over = true};
+      if (recorder) end_thread(recorder);
+    }
+    std::shared_ptr<ThreadRecorder> recorder;
+  };
+
+  static inline thread_local HereOwner this_thread_owner;
+  static inline std::mutex open_mutex;
+  static inline std::shared_ptr<Session> open_session;  // guarded by open_mutex
+  static inline std::atomic<uint64_t> open_number{0};   // number of the open session; 0: none
+  static inline std::atomic<uint64_t> newest_number{0};
 
   const std::string path_;
   const std::shared_ptr<RecordingWriter> writer_;
@@ -170,194 +327,6 @@ class Recorder::Session final : public TraceSink,
   std::vector<std::shared_ptr<ThreadRecorder>> threads_;  // live threads; guarded by threads_mutex_
   uint32_t thread_count_ = 0;  // threads so far; guarded by threads_mutex_
 };
-
-std::mutex Recorder::Session::open_mutex;
-std::shared_ptr<Recorder::Session> Recorder::Session::open_session;
-std::atomic<uint64_t> Recorder::Session::open_number{0};
-std::atomic<uint64_t> Recorder::Session::newest_number{0};
-
-/// The session that the thread last wrote for. Trivially constructed and destroyed, so that access
-/// needs no initialization check and stays valid until the thread is gone.
-struct Recorder::Session::Here {
-  uint64_t session = 0;
-  ThreadRecorder* recorder = nullptr;
-  /// True once the thread is ending: memory that it frees then is not recorded.
-  bool is_over = false;
-};
-
-constinit thread_local Recorder::Session::Here Recorder::Session::this_thread;
-
-/// Keeps the thread's recorder alive while `this_thread` refers to it.
-struct Recorder::Session::HereOwner {
-  ~HereOwner() {
-    this_thread = {.is_over = true};
-    if (recorder) end_thread(recorder);
-  }
-  std::shared_ptr<ThreadRecorder> recorder;
-};
-
-thread_local Recorder::Session::HereOwner Recorder::Session::this_thread_owner;
-
-/// Reports the memory of the threads on which it was started.
-class Recorder::Session::Memory final : public AllocationListener {
-  void on_report(void* address, int64_t bytes, c10::Device device) override {
-    if (ThreadRecorder* const recorder = here()) recorder->memory(address, bytes, device);
-  }
-};
-
-ThreadRecorder* Recorder::Session::here() {
-  const uint64_t open = open_number.load(std::memory_order_acquire);
-  if (open == 0) return nullptr;
-  return C10_LIKELY(this_thread.session == open) ? this_thread.recorder : find_here();
-}
-
-ThreadRecorder* Recorder::Session::find_here() {
-  if (this_thread.is_over) return nullptr;
-  this_thread = {};
-  const std::lock_guard<std::mutex> lock(open_mutex);
-  if (!open_session) return nullptr;
-  auto recorder = open_session->add_thread();
-  this_thread = {.session = open_session->number_, .recorder = recorder.get()};
-  this_thread_owner.recorder = std::move(recorder);
-  return this_thread.recorder;
-}
-
-std::shared_ptr<ThreadRecorder> Recorder::Session::add_thread() {
-  const std::lock_guard<std::mutex> lock(threads_mutex_);
-  threads_.push_back(
-      std::make_shared<ThreadRecorder>(writer_, thread_count_++, begin_ns_, options_.source_lines));
-  return threads_.back();
-}
-
-/// Writes and releases the recorder of a thread that has ended.
-void Recorder::Session::end_thread(const std::shared_ptr<ThreadRecorder>& recorder) {
-  const std::shared_ptr<Session> session = open_now();
-  if (!session) return;
-  recorder->close();
-  const std::lock_guard<std::mutex> lock(session->threads_mutex_);
-  std::erase(session->threads_, recorder);
-}
-
-void Recorder::Session::check(const std::shared_ptr<Session>& open) {
-  TORCH_CHECK(!open,
-              "[Recorder] expected no other Recorder in the process, got a second one. Stop the "
-              "first, which writes ",
-              open->path_, ".");
-}
-
-void Recorder::Session::check_can_start() {
-  AllocationListener::check_can_start("Recorder");
-  const std::lock_guard<std::mutex> lock(open_mutex);
-  check(open_session);
-}
-
-// Note [Recorders and forks]: a child process has none of the threads that may hold one of the
-// session's locks, so it leaks the session as it is and sees none as open.
-void Recorder::Session::leave_to_parent() {
-  open_number = 0;
-  static auto& left = *new std::vector<std::shared_ptr<Session>>;
-  if (open_session) left.push_back(std::move(open_session));
-  open_session = nullptr;
-}
-
-void Recorder::Session::start() {
-  {
-    const std::lock_guard<std::mutex> lock(open_mutex);
-    check(open_session);
-    memory_ = std::make_shared<Memory>();
-    AllocationListener::start(memory_, "Recorder");
-    open_session = shared_from_this();
-    open_number = number_;
-  }
-  [[maybe_unused]] static const int at_exit = std::atexit(&end_with_process);
-  [[maybe_unused]] static const int at_fork =
-      pthread_atfork([] { open_mutex.lock(); }, [] { open_mutex.unlock(); },
-                     [] {
-                       leave_to_parent();
-                       open_mutex.unlock();
-                     });
-  TraceSinks::get().add(shared_from_this());
-  // Begin and end come in pairs, on one thread.
-  callbacks_.push_back(at::addGlobalCallback(
-      at::RecordFunctionCallback(
-          [](const at::RecordFunction& op) -> std::unique_ptr<at::ObserverContext> {
-            if (auto* const recorder = here()) recorder->begin_op(op);
-            return nullptr;
-          },
-          [](const at::RecordFunction& op, at::ObserverContext* /*context*/) {
-            if (auto* const recorder = here()) recorder->end_op(op);
-          })
-          .needsInputs(true)
-          .needsOutputs(true)
-          .scopes({at::RecordScope::FUNCTION})));
-  callbacks_.push_back(at::addGlobalCallback(
-      at::RecordFunctionCallback(
-          [](const at::RecordFunction& node) -> std::unique_ptr<at::ObserverContext> {
-            if (auto* const recorder = here()) recorder->begin_node(node);
-            return nullptr;
-          },
-          [](const at::RecordFunction& /*node*/, at::ObserverContext* /*context*/) {
-            if (auto* const recorder = here()) recorder->end_node();
-          })
-          .scopes({at::RecordScope::BACKWARD_FUNCTION})));
-}
-
-/// Closes and returns the open session; null if it is not `wanted` (where null stands for any).
-std::shared_ptr<Recorder::Session> Recorder::Session::take_open(const Session* wanted) {
-  const std::lock_guard<std::mutex> lock(open_mutex);
-  if (!open_session || (wanted && open_session.get() != wanted)) return nullptr;
-  open_number = 0;
-  return std::exchange(open_session, nullptr);
-}
-
-void Recorder::Session::stop() {
-  if (!take_open(this)) return;
-  for (const at::CallbackHandle callback : callbacks_) at::removeCallback(callback);
-  TraceSinks::get().remove(*this);
-  memory_->stop();
-  close_threads();
-  if (this_thread.session != number_) return;
-  this_thread = {};
-  this_thread_owner.recorder = nullptr;
-}
-
-std::shared_ptr<Recorder::Session> Recorder::Session::open_now() {
-  const std::lock_guard<std::mutex> lock(open_mutex);
-  return open_session;
-}
-
-// Call it after a replay on this thread threw and was recorded. The exception is propagating, so a
-// failure here is only reported.
-void Recorder::Session::compare_replays() noexcept {
-  if (options_.differences_path.empty()) return;
-  try {
-    const std::lock_guard<std::mutex> comparing(differences_mutex_);
-    if (differences_left_-- <= 0) return;
-    {
-      const std::lock_guard<std::mutex> lock(threads_mutex_);
-      for (const auto& thread : threads_) thread->flush();
-    }
-    std::ofstream file(options_.differences_path, std::ios::binary | std::ios::app);
-    print_replay_differences(Recording::load(path_), file);
-    file.close();
-    TORCH_WARN("[Recorder] a replay has thrown: ", options_.differences_path,
-               file ? " says where it differs from its forward" : " cannot be written",
-               "; the recording is ", path_, ".");
-  } catch (const std::exception& error) {
-    TORCH_WARN("[Recorder] a replay has thrown, and cannot be compared: ", error.what());
-  }
-}
-
-/// LibTorch's thread-locals are gone by then: the callbacks stay registered and find no open
-/// session.
-void Recorder::Session::end_with_process() {
-  if (const auto session = take_open(nullptr)) session->close_threads();
-}
-
-void Recorder::Session::close_threads() {
-  const std::lock_guard<std::mutex> lock(threads_mutex_);
-  for (const auto& thread : threads_) thread->close();
-}
 
 Recorder::Recorder(const std::string& path, const RecorderOptions& options) {
   Session::check_can_start();  // before the file is overwritten

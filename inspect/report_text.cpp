@@ -10,17 +10,13 @@
 #include <array>
 #include <cctype>
 #include <cstdio>
+#include <cstring>
 
 namespace remat {
 namespace {
 
 bool is_digit(char c) {
   return std::isdigit(static_cast<unsigned char>(c)) != 0;
-}
-
-size_t end_of_number(const std::string& name, size_t begin) {
-  while (begin < name.size() && is_digit(name[begin])) ++begin;
-  return begin;
 }
 
 /// A name split at its last number.
@@ -83,26 +79,7 @@ std::string columns(const std::vector<std::vector<std::string>>& rows, size_t in
 }
 
 bool naturally_less(const std::string& a, const std::string& b) {
-  size_t i = 0;
-  size_t j = 0;
-  while (i < a.size() && j < b.size()) {
-    if (!is_digit(a[i]) || !is_digit(b[j])) {
-      if (a[i] != b[j]) return a[i] < b[j];
-      ++i;
-      ++j;
-      continue;
-    }
-    while (i + 1 < a.size() && a[i] == '0' && is_digit(a[i + 1])) ++i;
-    while (j + 1 < b.size() && b[j] == '0' && is_digit(b[j + 1])) ++j;
-    const size_t i_end = end_of_number(a, i);
-    const size_t j_end = end_of_number(b, j);
-    if (i_end - i != j_end - j) return i_end - i < j_end - j;
-    const int order = a.compare(i, i_end - i, b, j, j_end - j);
-    if (order != 0) return order < 0;
-    i = i_end;
-    j = j_end;
-  }
-  return a.size() - i < b.size() - j;
+  return strverscmp(a.c_str(), b.c_str()) < 0;
 }
 
 std::string name_ranges(const std::vector<std::string>& names) {

@@ -18,7 +18,7 @@
 #include <remat/engine/region.h>
 #include <remat/engine/tensor_meta.h>
 
-#include "region_saves_of.h"
+#include "held_tensors.h"
 #include "report_text.h"
 
 namespace remat {

@@ -30,7 +30,7 @@ std::string thread_name() {
 
 ThreadRecorder::ThreadRecorder(const std::shared_ptr<RecordingWriter>& writer, uint32_t number,
                                TimeNs begin_ns, bool source_lines)
-    : events_(writer, number, begin_ns), ids_(writer), lines_(*writer, source_lines) {
+    : events_(writer, number, begin_ns), ids_(writer, source_lines) {
   events_.add(
       ThreadEvent{events_.now(), at::RecordFunction::currentThreadId(), ids_.text(thread_name())});
 }
@@ -49,15 +49,15 @@ void ThreadRecorder::begin_op(const at::RecordFunction& function) {
   op.sequence = static_cast<uint64_t>(function.seqNr());
   op.depth = ops_.depth;
   running.is_engine_range = op.name == ids_.engine_range();
-  running.replays = replays_.all.size();
+  running.replays = replays_.size();
   if (running.is_engine_range) {
-    if (ops_.engine_ranges++ == 0) lines_.begin_backward();
+    if (ops_.engine_ranges++ == 0) ids_.begin_backward();
   } else {
     ++ops_.depth;
     op.number = ++ops_.number;
     begin_in(op, caller);
     for (const c10::IValue& argument : function.inputs()) ids_.add_argument(argument, op);
-    op.line = caller ? caller->event.line : lines_.here(is_called_by_engine());
+    op.line = caller ? caller->event.line : ids_.line(is_called_by_engine());
   }
   running.exceptions = std::uncaught_exceptions();
   op.begin_ns = events_.now();
@@ -80,7 +80,7 @@ void ThreadRecorder::RunningOp::clear() {
 ThreadRecorder::RunningOp* ThreadRecorder::caller_here() {
   RunningOp* const innermost = ops_.innermost();
   const bool is_caller =
-      innermost && !innermost->is_engine_range && innermost->replays == replays_.all.size();
+      innermost && !innermost->is_engine_range && innermost->replays == replays_.size();
   return is_caller ? innermost : nullptr;
 }
 
@@ -94,14 +94,14 @@ void ThreadRecorder::begin_in(OpEvent& op, const RunningOp* caller) {
     op.record = outer.record;
     op.first_slot = op.end_slot = outer.first_slot;
   }
-  if (!replays_.all.empty()) {
-    const ReplayEvent& replay = replays_.all.back().first;
+  if (!replays_.empty()) {
+    const ReplayEvent& replay = replays_.back().first;
     op.phase = OpPhase::kReplay;
     if (op.region == 0) op.region = replay.region;
     if (!replay.from_function) {
       op.region = replay.region;
-      op.record = replays_.record;
-      op.is_seen = std::exchange(replays_.record_is_new, false);
+      op.record = record_;
+      op.is_seen = std::exchange(record_is_new_, false);
     }
   } else if (is_called_by_engine()) {
     op.phase = OpPhase::kBackward;
@@ -110,7 +110,7 @@ void ThreadRecorder::begin_in(OpEvent& op, const RunningOp* caller) {
 
 /// True for what runs in a backward pass or from a tape.
 bool ThreadRecorder::is_called_by_engine() const {
-  if (!replays_.all.empty()) return !replays_.all.back().first.from_function;
+  if (!replays_.empty()) return !replays_.back().first.from_function;
   return ops_.engine_ranges > 0 || !nodes_.empty();
 }
 
@@ -119,7 +119,7 @@ void ThreadRecorder::end_op(const at::RecordFunction& function) {
   RunningOp& running = *ops_.innermost();
   if (running.is_engine_range) {
     --ops_.count;
-    if (--ops_.engine_ranges == 0) lines_.end_backward();
+    if (--ops_.engine_ranges == 0) ids_.end_backward();
     return;
   }
   OpEvent& op = running.event;
@@ -163,15 +163,14 @@ void ThreadRecorder::before_op(const TraceScope& scope) {
   write_region(scope);
   OpEvent& op = ops_.innermost()->event;
   op.region = scope.region->id();
-  const bool in_replay = scope.is_replay || !replays_.all.empty();
+  const bool in_replay = scope.is_replay || !replays_.empty();
   op.phase = in_replay ? OpPhase::kReplay : OpPhase::kForward;
   op.is_seen = true;
   op.call = scope.saved_call ? ids_.call(scope.saved_call->name) : 0;
   op.first_slot = op.end_slot = static_cast<uint32_t>(scope.slot);
   op.kept = static_cast<uint32_t>(scope.kept);
-  op.record = region_.tape && !scope.is_replay
-                  ? static_cast<uint32_t>(region_.tape->records().size())
-                  : OpEvent::kNoRecord;
+  op.record = tape_ && !scope.is_replay ? static_cast<uint32_t>(tape_->records().size())
+                                        : OpEvent::kNoRecord;
   if (scope.parent) note_outer_records(op);
 }
 
@@ -218,7 +217,7 @@ void ThreadRecorder::load(const Region& region, size_t slot) {
 void ThreadRecorder::tape_replay(const Region& region, const Region& whole, bool begins) {
   // No op of the forward has introduced the region of a group of segments.
   if (begins && whole.id() != region.id()) {
-    region_.id = 0;
+    region_ = 0;
     events_.add(
         RegionEvent{events_.now(), region.id(), whole.id(), 0, 0, ids_.text(region.label())});
   }
@@ -227,14 +226,14 @@ void ThreadRecorder::tape_replay(const Region& region, const Region& whole, bool
 
 bool ThreadRecorder::replay(const Region& region, bool begins, bool from_function) {
   if (begins) {
-    replays_.all.emplace_back(ReplayEvent{events_.now(), 0, region.id(), from_function, false},
-                              std::uncaught_exceptions());
-    replays_.record = OpEvent::kNoRecord;
+    replays_.emplace_back(ReplayEvent{events_.now(), 0, region.id(), from_function, false},
+                          std::uncaught_exceptions());
+    record_ = OpEvent::kNoRecord;
     return false;
   }
-  if (replays_.all.empty()) return false;
-  auto [replay, exceptions] = replays_.all.back();
-  replays_.all.pop_back();
+  if (replays_.empty()) return false;
+  auto [replay, exceptions] = replays_.back();
+  replays_.pop_back();
   replay.end_ns = events_.now();
   replay.threw = std::uncaught_exceptions() > exceptions;
   events_.add(replay);
@@ -254,8 +253,8 @@ void ThreadRecorder::replay_stops() {
 }
 
 void ThreadRecorder::run_record(size_t record, bool begins) {
-  replays_.record = begins ? static_cast<uint32_t>(record) : OpEvent::kNoRecord;
-  replays_.record_is_new = begins;
+  record_ = begins ? static_cast<uint32_t>(record) : OpEvent::kNoRecord;
+  record_is_new_ = begins;
 }
 
 void ThreadRecorder::call(const TraceScope& scope, const NamedCall& call, CallStep step) {
@@ -294,11 +293,11 @@ void ThreadRecorder::plan(std::string_view label, const PlannedBytes& planned,
 
 /// Writes a region event unless this region was the last one written.
 void ThreadRecorder::write_region(const TraceScope& scope) {
-  if (scope.region->id() == region_.id) return;
-  region_.id = scope.region->id();
+  if (scope.region->id() == region_) return;
+  region_ = scope.region->id();
   const auto replayer = scope.whole->replayer();
-  region_.tape = replayer ? replayer->tape() : nullptr;
-  events_.add(RegionEvent{events_.now(), region_.id, scope.whole->id(),
+  tape_ = replayer ? replayer->tape() : nullptr;
+  events_.add(RegionEvent{events_.now(), region_, scope.whole->id(),
                           scope.parent ? scope.parent->id() : 0, static_cast<uint32_t>(scope.depth),
                           ids_.text(scope.region->label())});
 }

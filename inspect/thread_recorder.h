@@ -12,6 +12,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
@@ -21,14 +22,63 @@
 #include <remat/engine/named_call.h>
 #include <remat/engine/trace_sink.h>
 #include <remat/inspect/recorder.h>
+#include <remat/inspect/thread_clock.h>
 #include <remat/recording/events.h>
 #include <remat/recording/recording_writer.h>
 
 #include "recorded_ids.h"
-#include "recorded_lines.h"
-#include "thread_events.h"
 
 namespace remat {
+
+/// The buffered events of one thread, and its clock. The thread itself adds events; any thread may
+/// write or close them at any time.
+class ThreadEvents {
+ public:
+  /// `begin_ns`: wall_ns() when the recording began.
+  ThreadEvents(std::shared_ptr<RecordingWriter> writer, uint32_t thread, TimeNs begin_ns)
+      : writer_(std::move(writer)), thread_(thread), begin_ns_(begin_ns) {}
+
+  /// Nanoseconds since the recording began.
+  TimeNs now() { return last_ns_ = wall_ns() - begin_ns_; }
+  /// The last reading of now().
+  TimeNs last_ns() const { return last_ns_; }
+
+  template <class Event>
+  void add(const Event& event) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (is_closed_) return;
+    buffer_.add(event);
+    if (buffer_.bytes().size() >= kBufferBytes) write_buffer();
+  }
+
+  void write() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!is_closed_) write_buffer();
+  }
+
+  /// Writes the events and drops all later ones.
+  void close() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!std::exchange(is_closed_, true)) write_buffer();
+  }
+
+ private:
+  /// Size at which the buffer is written out.
+  static constexpr size_t kBufferBytes = size_t{64} << 10U;
+
+  void write_buffer() {
+    writer_->write_block(thread_, buffer_.bytes());
+    buffer_.clear();
+  }
+
+  const std::shared_ptr<RecordingWriter> writer_;
+  const uint32_t thread_;
+  const TimeNs begin_ns_;
+  TimeNs last_ns_ = 0;
+  std::mutex mutex_;
+  detail::ByteWriter buffer_;  // guarded by mutex_
+  bool is_closed_ = false;     // guarded by mutex_
+};
 
 /// Follows the running ops and nodes of the thread, and writes each event when it is over. The
 /// thread itself calls all functions but flush() and close(), which any thread may call at any
@@ -53,9 +103,7 @@ class ThreadRecorder {
   void load(const Region& region, size_t slot);
   void tape_replay(const Region& region, const Region& whole, bool begins);
   /// Returns whether the replay threw.
-  bool function_replay(const Region& region, bool begins) {
-    return replay(region, begins, /*from_function=*/true);
-  }
+  bool replay(const Region& region, bool begins, bool from_function);
   void replay_stops();
   void run_record(size_t record, bool begins);
   void call(const TraceScope& scope, const NamedCall& call, CallStep step);
@@ -95,33 +143,22 @@ class ThreadRecorder {
 
     RunningOp* innermost() { return count == 0 ? nullptr : &all[count - 1]; }
   };
-  /// The replays on the thread, each with the exceptions in flight when it began; the innermost
-  /// last.
-  struct RunningReplays {
-    std::vector<std::pair<ReplayEvent, int>> all;
-    uint32_t record = OpEvent::kNoRecord;  // the innermost replay's current record
-    bool record_is_new = false;            // no op of the record has begun
-  };
-  /// The region last written to the recording.
-  struct WrittenRegion {
-    uint64_t id = 0;
-    const Tape* tape = nullptr;  // kept by the forward of the region; may be null
-  };
-
   RunningOp* caller_here();
   void begin_in(OpEvent& op, const RunningOp* caller);
   void note_outer_records(OpEvent& op);
-  bool replay(const Region& region, bool begins, bool from_function);
   bool is_called_by_engine() const;
   void write_region(const TraceScope& scope);
 
   ThreadEvents events_;
   RecordedIds ids_;
-  RecordedLines lines_;
   RunningOps ops_;
   std::vector<NodeEvent> nodes_;  // running, the innermost last
-  RunningReplays replays_;
-  WrittenRegion region_;
+  // Running replays, each with the exceptions in flight when it began; the innermost last.
+  std::vector<std::pair<ReplayEvent, int>> replays_;
+  uint32_t record_ = OpEvent::kNoRecord;  // the innermost replay's current record
+  bool record_is_new_ = false;            // no op of the record has begun
+  uint64_t region_ = 0;                   // last written to the recording
+  const Tape* tape_ = nullptr;            // kept by the forward of that region; may be null
   // Tensors that autograd is about to save, the innermost last.
   std::vector<std::pair<TraceScope, RecordedTensor>> saves_;
   std::vector<std::string> calls_;                        // running, the innermost last

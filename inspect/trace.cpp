@@ -154,15 +154,12 @@ class Trace::Writer final : public TraceSink {
 
   std::mutex mutex_;
   std::ostream& out_;
-  static thread_local std::optional<Line> op_;   // the running op
-  static thread_local std::vector<Line> saves_;  // the innermost last; an outer region may save too
-  static thread_local std::vector<std::pair<TraceScope, NamedCall>>
+  static inline thread_local std::optional<Line> op_;  // the running op
+  static inline thread_local std::vector<Line>
+      saves_;  // the innermost last; an outer region may save too
+  static inline thread_local std::vector<std::pair<TraceScope, NamedCall>>
       calls_;  // running, the innermost last
 };
-
-thread_local std::optional<Trace::Writer::Line> Trace::Writer::op_;
-thread_local std::vector<Trace::Writer::Line> Trace::Writer::saves_;
-thread_local std::vector<std::pair<TraceScope, NamedCall>> Trace::Writer::calls_;
 
 namespace {
 
@@ -174,11 +171,11 @@ Trace::Trace(std::ostream& out) : writer_(std::make_shared<Writer>(out)) {
   TORCH_CHECK(!is_writing.exchange(true),
               "[Trace] expected no other trace in the process, got a second one. End the first, or "
               "unset REMAT_TRACE.");
-  TraceSinks::get().add(writer_);
+  add_trace_sink(writer_);
 }
 
 Trace::~Trace() {
-  TraceSinks::get().remove(*writer_);
+  remove_trace_sink(*writer_);
   is_writing = false;
 }
 

@@ -12,16 +12,6 @@
 namespace remat {
 namespace detail {
 
-HostPool::HostPool(int64_t max_bytes, std::shared_ptr<CopyLink> link)
-    : max_bytes_(max_bytes), link_(std::move(link)) {}
-
-HostPool::Piece::Piece(std::shared_ptr<HostPool> pool, at::Storage storage, c10::DeviceType device)
-    : pool_(std::move(pool)), storage_(std::move(storage)), device_(device) {}
-
-HostPool::Piece::~Piece() {
-  pool_->give_back(std::move(storage_), device_);
-}
-
 std::unique_ptr<HostPool::Piece> HostPool::take_piece(int64_t bytes, c10::Device device) {
   at::Storage block = take_block(whole_pages(bytes), device);
   if (!block) return nullptr;

@@ -13,8 +13,8 @@
 #include <string>
 #include <utility>
 
-#include "made_in_process.h"
-#include "storage_memory.h"
+#include "pages.h"
+#include "worker.h"
 
 #include <remat/offload/offload_memory.h>
 
@@ -25,13 +25,15 @@ namespace remat::detail {
 /// nothing.
 class HostPool final : public OffloadMemory, public std::enable_shared_from_this<HostPool> {
  public:
-  HostPool(int64_t max_bytes, std::shared_ptr<CopyLink> link);
+  HostPool(int64_t max_bytes, std::shared_ptr<CopyLink> link)
+      : max_bytes_(max_bytes), link_(std::move(link)) {}
 
   /// A block of the pool; its destructor returns it.
   class Piece final : public Block {
    public:
-    Piece(std::shared_ptr<HostPool> pool, at::Storage storage, c10::DeviceType device);
-    ~Piece() override;
+    Piece(std::shared_ptr<HostPool> pool, at::Storage storage, c10::DeviceType device)
+        : pool_(std::move(pool)), storage_(std::move(storage)), device_(device) {}
+    ~Piece() override { pool_->give_back(std::move(storage_), device_); }
 
     CopyEventPtr write(const at::Storage& device, const CopyEventPtr& after) override {
       return pool_->link_->copy_out(storage_, device, after);

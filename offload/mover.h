@@ -6,7 +6,9 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/ScopeExit.h>
 
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <exception>
@@ -15,18 +17,75 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "moved_storage.h"
-#include "retired_memory.h"
-#include "step_order.h"
-#include "wait_mutex.h"
 
+#include <remat/engine/blocking_wait.h>
 #include <remat/offload/offload_engine.h>
 
 namespace remat::detail {
+
+/// A mutex whose holder may wait for the host's lock around calls into remat (Python's GIL).
+/// A thread that finds the mutex taken releases the host's lock while it waits; taking a free mutex
+/// costs one exchange. Not std::mutex with try_lock(), which needs a newer glibc than wheels are
+/// built for.
+class WaitMutex {
+ public:
+  void lock() {
+    if (!is_taken_.exchange(true)) return;
+    ++waiting_;
+    blocking_wait([this] {
+      std::unique_lock lock(mutex_);
+      freed_.wait(lock, [this] { return !is_taken_.exchange(true); });
+    });
+    --waiting_;
+  }
+
+  void unlock() {
+    is_taken_ = false;
+    // A thread that counts itself after this finds the mutex free.
+    if (waiting_ == 0) return;
+    { const std::lock_guard lock(mutex_); }
+    freed_.notify_one();
+  }
+
+ private:
+  std::atomic<bool> is_taken_ = false;
+  std::atomic<int> waiting_ = 0;
+  std::mutex mutex_;
+  std::condition_variable freed_;
+};
+
+inline bool is_pending(const CopyEventPtr& event) {
+  return event && !event->is_done();
+}
+
+inline void wait_quietly(const CopyEventPtr& event) {
+  try {
+    if (event) event->wait();
+  } catch (const std::exception&) {
+    // Code that later needs the storage gets the error.
+  }
+}
+
+inline std::string first_line(const std::exception& error) {
+  const std::string_view text = error.what();
+  return std::string(text.substr(0, text.find('\n')));
+}
+
+/// Memory that is no longer needed: a storage and a block, either of which may be null.
+struct Retired {
+  CopyEventPtr until;  ///< The last copy that uses them
+  at::Storage storage;
+  std::unique_ptr<OffloadMemory::Block> block;
+};
+
+/// Objects to destroy after unlocking the mover's mutex, since destructors may run any code.
+using Garbage = std::vector<Retired>;
 
 /// Note [Moving]
 /// Three queues may work on a storage: compute, the copy out and the copy in. These rules keep each
@@ -48,6 +107,7 @@ class Mover {
   explicit Mover(OffloadOptions options);
   Mover(const Mover&) = delete;
   Mover& operator=(const Mover&) = delete;
+  ~Mover();
 
   /// The storage of `tensor`, with one more ticket. Tensors that share a storage share one entry.
   /// Throws as OffloadStore::put().
@@ -86,7 +146,6 @@ class Mover {
   void report_full(const std::string& full) const;
   void wait_for_leaving();
 
-  void settle();
   void settle(Garbage& garbage);
   void settle_leaving(Garbage& garbage);
   bool settle_left(MovedStorage& moved, Garbage& garbage);
@@ -104,6 +163,8 @@ class Mover {
   void hold_compute(MovedStorage& moved, const CopyEventPtr& back, const at::Storage& storage);
 
   void forget_here(const MovedStorage& moved);
+  void retire(Retired retired, Garbage& garbage);
+  void settle_retired(Garbage& garbage);
 
   OffloadOptions options_;
   mutable WaitMutex mutex_;
@@ -113,7 +174,7 @@ class Mover {
   uint64_t next_looked_at_ = 0;
   std::deque<MovedStorage*> leaving_;
   std::vector<MovedStorage*> coming_;
-  RetiredMemory retired_;
+  std::vector<Retired> retired_;  // in use by copies
   StepOrder order_;
   std::optional<std::string> full_;  // message for the next put(); "": it has been reported
   OffloadStats stats_;

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <exception>
+#include <iterator>
 #include <optional>
 #include <utility>
 
-#include "copy_waits.h"
 #include "mover.h"
 
 namespace remat::detail {
@@ -28,7 +28,11 @@ std::pair<at::Storage, std::optional<c10::VariableVersion>> Mover::give(MovedSto
   at::Storage storage;
   CopyEventPtr back;
   std::optional<c10::VariableVersion> version;
-  settle();  // frees memory before anything is fetched
+  {
+    Garbage garbage;  // freed before anything is fetched
+    const Lock lock(mutex_);
+    settle(garbage);
+  }
   {
     const Lock lock(mutex_);
     const bool is_of_step = order_.got(moved);
@@ -133,7 +137,7 @@ void Mover::prefetch() {
 void Mover::forget_coming(Garbage& garbage) {
   for (MovedStorage* const moved : coming_) {
     moved->whereabouts = Whereabouts::kAway;
-    retired_.add({moved->back.copy, std::move(moved->here), nullptr}, garbage);
+    retire({moved->back.copy, std::move(moved->here), nullptr}, garbage);
   }
   stats_.unused_count += static_cast<int64_t>(coming_.size());
   coming_.clear();
@@ -180,8 +184,8 @@ void Mover::drop(MovedStorage& moved) {
   if (moved.out.block) stats_.away_bytes -= moved.bytes;
   CopyEventPtr until = moved.out.copy ? moved.out.copy : moved.back.copy;
   forget_here(moved);
-  retired_.add({std::move(until), std::move(moved.here), std::move(moved.out.block)}, garbage);
-  retired_.settle(garbage);
+  retire({std::move(until), std::move(moved.here), std::move(moved.out.block)}, garbage);
+  settle_retired(garbage);
   order_.drop(moved);
 }
 
@@ -192,6 +196,29 @@ void Mover::forget_here(const MovedStorage& moved) {
   if (entry != here_.end() && entry->second.get() == &moved) here_.erase(entry);
 }
 
+Mover::~Mover() {
+  for (const Retired& retired : retired_) wait_quietly(retired.until);
+}
+
+// Rules 6 to 8. A storage whose allocator knows of the copy is garbage at once.
+void Mover::retire(Retired retired, Garbage& garbage) {
+  if (!is_pending(retired.until)) {
+    garbage.push_back(std::move(retired));
+    return;
+  }
+  if (retired.storage && retired.until->may_go(retired.storage))
+    garbage.push_back({.until = {}, .storage = std::move(retired.storage), .block = {}});
+  retired_.push_back(std::move(retired));
+}
+
+void Mover::settle_retired(Garbage& garbage) {
+  const auto done = std::partition(retired_.begin(), retired_.end(), [](const Retired& retired) {
+    return is_pending(retired.until);
+  });
+  std::move(done, retired_.end(), std::back_inserter(garbage));
+  retired_.erase(done, retired_.end());
+}
+
 OffloadStats Mover::stats() {
   Garbage garbage;
   const Lock lock(mutex_);
@@ -199,7 +226,9 @@ OffloadStats Mover::stats() {
   OffloadStats stats = stats_;
   for (const auto& [storage, moved] : here_) stats.device_bytes += moved->bytes;
   for (const MovedStorage* const moved : coming_) stats.device_bytes += moved->bytes;
-  stats.device_bytes += retired_.storage_bytes();
+  for (const Retired& retired : retired_) {
+    if (retired.storage) stats.device_bytes += static_cast<int64_t>(retired.storage.nbytes());
+  }
   return stats;
 }
 

@@ -7,9 +7,8 @@
 #include <exception>
 #include <utility>
 
-#include "copy_waits.h"
-#include "kept_ticket.h"
 #include "mover.h"
+#include "tickets.h"
 
 #include <remat/engine/saved_tensors_hooks.h>
 
@@ -37,15 +36,9 @@ std::string describe(const SavedTensorInfo* info, int64_t bytes) {
 
 Mover::Mover(OffloadOptions options) : options_(std::move(options)) {}
 
-void Mover::settle() {
-  Garbage garbage;
-  const Lock lock(mutex_);
-  settle(garbage);
-}
-
 void Mover::settle(Garbage& garbage) {
   settle_leaving(garbage);
-  retired_.settle(garbage);
+  settle_retired(garbage);
 }
 
 std::shared_ptr<MovedStorage> Mover::take(const at::Tensor& tensor) {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-#include "step_order.h"
-
 #include <algorithm>
 
 #include "moved_storage.h"

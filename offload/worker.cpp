@@ -5,37 +5,54 @@
 #include <c10/util/Exception.h>
 #include <sys/prctl.h>
 
+#include <atomic>
+#include <exception>
+#include <memory>
 #include <utility>
 
 #include <remat/engine/blocking_wait.h>
 
 namespace remat::detail {
 
-bool WorkerEvent::is_done() {
-  return is_done_ || process_.is_forked();
-}
+namespace {
 
-void WorkerEvent::wait() {
-  // In a forked process the mutex may be locked for ever.
-  TORCH_CHECK(is_done_ || !process_.is_forked(),
-              "its copy was under way when the process was forked");
-  if (!is_done_) {
-    blocking_wait([this] {
-      std::unique_lock lock(mutex_);
-      finished_.wait(lock, [this] { return is_done_.load(); });
-    });
-  }
-  if (error_) std::rethrow_exception(error_);
-}
+/// Done when the worker finishes it. In a forked process, where the worker's thread does not exist,
+/// an unfinished event counts as failed.
+class WorkerEvent final : public CopyEvent {
+ public:
+  bool is_done() override { return is_done_ || process_.is_forked(); }
 
-void WorkerEvent::finish(std::exception_ptr error) {
-  error_ = std::move(error);
-  {
-    const std::lock_guard lock(mutex_);
-    is_done_ = true;
+  void wait() override {
+    // In a forked process the mutex may be locked for ever.
+    TORCH_CHECK(is_done_ || !process_.is_forked(),
+                "its copy was under way when the process was forked");
+    if (!is_done_) {
+      blocking_wait([this] {
+        std::unique_lock lock(mutex_);
+        finished_.wait(lock, [this] { return is_done_.load(); });
+      });
+    }
+    if (error_) std::rethrow_exception(error_);
   }
-  finished_.notify_all();
-}
+
+  void finish(std::exception_ptr error) {
+    error_ = std::move(error);
+    {
+      const std::lock_guard lock(mutex_);
+      is_done_ = true;
+    }
+    finished_.notify_all();
+  }
+
+ private:
+  MadeInProcess process_;
+  std::atomic<bool> is_done_ = false;
+  std::exception_ptr error_;  // written before is_done_
+  std::mutex mutex_;
+  std::condition_variable finished_;
+};
+
+}  // namespace
 
 Worker::Worker() : thread_([this] { loop(); }) {}
 
@@ -54,27 +71,26 @@ Worker::~Worker() {
 
 CopyEventPtr Worker::run(std::function<void()> work, CopyEventPtr after) {
   auto event = std::make_shared<WorkerEvent>();
+  auto job = [work = std::move(work), after = std::move(after), event] {
+    std::exception_ptr error;
+    try {
+      if (after) after->wait();
+      work();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    event->finish(std::move(error));
+  };
   if (process_.is_forked()) {
-    run({std::move(work), std::move(after), event});
+    job();
     return event;
   }
   {
     const std::lock_guard lock(mutex_);
-    jobs_.push_back({std::move(work), std::move(after), event});
+    jobs_.push_back(std::move(job));
   }
   given_.notify_one();
   return event;
-}
-
-void Worker::run(const Job& job) {
-  std::exception_ptr error;
-  try {
-    if (job.after) job.after->wait();
-    job.work();
-  } catch (...) {
-    error = std::current_exception();
-  }
-  job.event->finish(std::move(error));
 }
 
 void Worker::loop() {
@@ -84,10 +100,12 @@ void Worker::loop() {
   while (true) {
     given_.wait(lock, [this] { return ends_ || !jobs_.empty(); });
     if (jobs_.empty()) return;
-    const Job job = std::move(jobs_.front());
-    jobs_.pop_front();
-    lock.unlock();
-    run(job);
+    {
+      const std::function<void()> job = std::move(jobs_.front());
+      jobs_.pop_front();
+      lock.unlock();
+      job();
+    }
     lock.lock();
   }
 }

@@ -3,35 +3,28 @@
 // A thread that runs jobs one after the other.
 #pragma once
 
-#include <atomic>
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <condition_variable>
 #include <deque>
-#include <exception>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <thread>
-
-#include "made_in_process.h"
 
 #include <remat/offload/copy_event.h>
 
 namespace remat::detail {
 
-/// Done when the worker finishes it. In a forked process, where the worker's thread does not exist,
-/// an unfinished event counts as failed.
-class WorkerEvent final : public CopyEvent {
+/// Detects use after a fork: a forked process has neither the threads of its parent nor its own
+/// part of a shared file.
+class MadeInProcess {
  public:
-  bool is_done() override;
-  void wait() override;
-  void finish(std::exception_ptr error);
+  /// True in a process that was forked after construction.
+  bool is_forked() const { return process_ != getpid(); }
 
  private:
-  MadeInProcess process_;
-  std::atomic<bool> is_done_ = false;
-  std::exception_ptr error_;  // written before is_done_
-  std::mutex mutex_;
-  std::condition_variable finished_;
+  pid_t process_ = getpid();
 };
 
 /// A first-in, first-out queue of jobs. The destructor runs the remaining jobs. In a forked
@@ -47,18 +40,11 @@ class Worker {
   CopyEventPtr run(std::function<void()> work, CopyEventPtr after);
 
  private:
-  struct Job {
-    std::function<void()> work;
-    CopyEventPtr after;
-    std::shared_ptr<WorkerEvent> event;
-  };
-
-  static void run(const Job& job);
   void loop();
 
   std::mutex mutex_;
   std::condition_variable given_;
-  std::deque<Job> jobs_;
+  std::deque<std::function<void()>> jobs_;
   bool ends_ = false;
   MadeInProcess process_;
   std::thread thread_;

@@ -9,9 +9,8 @@
 #include <utility>
 
 #include <remat/recording/memory_blocks.h>
+#include <remat/recording/region_labels.h>
 #include <remat/recording/replay_links.h>
-
-#include "region_labels.h"
 
 namespace remat {
 namespace {

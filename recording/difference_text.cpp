@@ -3,6 +3,7 @@
 #include <remat/recording/difference_text.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,37 @@
 
 namespace remat {
 namespace {
+
+// The causes, in the order of DifferenceCause, are in the words of OpLog::likely_cause() in a
+// ReplayMismatch.
+constexpr std::array<const char*, kDifferenceCauses> kCauses{
+    "The function branches on state or on data that has changed.",
+    "A training flag or a probability differs, or the function branches on state or on "
+    "data that has changed.",
+    "Autocast or a cast differs.",
+    "The same ops come in another order: one that is not fixed (a set, a random choice).",
+    "The second calls an op more than the first.",
+    "The second calls fewer ops than the first. If it is a replay that has thrown, its "
+    "error "
+    "may be of an op that is not recorded, such as a number that is made a tensor.",
+    "A dtype differs: autocast, a cast or the default dtype has changed.",
+    "A device differs: a tensor or module has been moved.",
+    "A shape differs: a cache that has grown, or a size taken from changed state.",
+    "Another part of a tensor is read, or in another order: an index or a layout depends "
+    "on state that has changed.",
+    "requires_grad differs: a parameter has been frozen or unfrozen.",
+    "Another tensor is read that the function makes: which one depends on state that has "
+    "changed, or on an order that is not fixed (a set, a random choice).",
+    "Another tensor is read: a weight or module that depends on state, a cache that was "
+    "filled in the forward, or what the function has assigned to a variable outside.",
+    "A number differs: a counter, a schedule, or a random number not from a generator of "
+    "LibTorch.",
+    "A flag differs, such as training.",
+    "An optional argument differs, or the length of a list.",
+    "A text differs: a mode or a setting has changed.",
+    "What is recorded of both is equal, and the replay has thrown there: see its error. "
+    "Values of tensors, random numbers and settings are not recorded.",
+};
 
 void print_side(const char* side, const std::string& words, const std::string& line,
                 std::ostream& out) {
@@ -34,55 +66,8 @@ void print_rest(const RecordingDifference& difference, const char* first, const 
 
 }  // namespace
 
-// The causes are in the words of OpLog::likely_cause() in a ReplayMismatch.
 const char* cause_text(DifferenceCause cause) {
-  switch (cause) {
-    case DifferenceCause::kBranch:
-      return "The function branches on state or on data that has changed.";
-    case DifferenceCause::kTraining:
-      return "A training flag or a probability differs, or the function branches on state or on "
-             "data that has changed.";
-    case DifferenceCause::kCast:
-      return "Autocast or a cast differs.";
-    case DifferenceCause::kOrder:
-      return "The same ops come in another order: one that is not fixed (a set, a random choice).";
-    case DifferenceCause::kExtraOp:
-      return "The second calls an op more than the first.";
-    case DifferenceCause::kMissingOp:
-      return "The second calls fewer ops than the first. If it is a replay that has thrown, its "
-             "error "
-             "may be of an op that is not recorded, such as a number that is made a tensor.";
-    case DifferenceCause::kDtype:
-      return "A dtype differs: autocast, a cast or the default dtype has changed.";
-    case DifferenceCause::kDevice:
-      return "A device differs: a tensor or module has been moved.";
-    case DifferenceCause::kShape:
-      return "A shape differs: a cache that has grown, or a size taken from changed state.";
-    case DifferenceCause::kLayout:
-      return "Another part of a tensor is read, or in another order: an index or a layout depends "
-             "on state that has changed.";
-    case DifferenceCause::kRequiresGrad:
-      return "requires_grad differs: a parameter has been frozen or unfrozen.";
-    case DifferenceCause::kInsideTensor:
-      return "Another tensor is read that the function makes: which one depends on state that has "
-             "changed, or on an order that is not fixed (a set, a random choice).";
-    case DifferenceCause::kOutsideTensor:
-      return "Another tensor is read: a weight or module that depends on state, a cache that was "
-             "filled in the forward, or what the function has assigned to a variable outside.";
-    case DifferenceCause::kNumber:
-      return "A number differs: a counter, a schedule, or a random number not from a generator of "
-             "LibTorch.";
-    case DifferenceCause::kFlag:
-      return "A flag differs, such as training.";
-    case DifferenceCause::kOptional:
-      return "An optional argument differs, or the length of a list.";
-    case DifferenceCause::kText:
-      return "A text differs: a mode or a setting has changed.";
-    case DifferenceCause::kUnrecorded:
-      return "What is recorded of both is equal, and the replay has thrown there: see its error. "
-             "Values of tensors, random numbers and settings are not recorded.";
-  }
-  return "No cause.";
+  return kCauses.at(static_cast<size_t>(cause));
 }
 
 bool print_replay_differences(const Recording& recording, std::ostream& out) {

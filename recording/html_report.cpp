@@ -11,7 +11,6 @@
 #include <string_view>
 
 #include "report_data.h"
-#include "report_parts.h"
 
 namespace remat {
 namespace {
@@ -63,20 +62,18 @@ void write_page(const Json& data, std::ostream& out) {
 }  // namespace
 
 void write_report(const Recording& recording, std::ostream& out, const ReportOptions& options) {
-  Json runs = Json::array();
-  runs.push_back(
-      detail::report_data(recording, options.name, options.most_points, options.most_rows));
-  write_page({{"runs", runs}}, out);
+  Json run = detail::report_data(recording, options.name, options.most_points, options.most_rows);
+  write_page({{"runs", Json::array({std::move(run)})}}, out);
 }
 
 void write_report(const Recording& first, const Recording& second, std::ostream& out,
                   const ReportOptions& options) {
   const size_t points = options.most_points / 2;
   const size_t rows = options.most_rows / 2;
-  Json runs = Json::array();
-  runs.push_back(detail::report_data(first, options.name, points, rows));
-  runs.push_back(detail::report_data(second, options.second_name, points, rows));
-  write_page({{"runs", runs}}, out);
+  write_page(
+      {{"runs", Json::array({detail::report_data(first, options.name, points, rows),
+                             detail::report_data(second, options.second_name, points, rows)})}},
+      out);
 }
 
 std::vector<std::string> write_report_file(const std::vector<std::string>& recordings,

@@ -12,8 +12,8 @@
 
 #include <remat/recording/replay_links.h>
 
-#include "op_nesting.h"
 #include "running_spans.h"
+#include "storage_origins.h"
 
 namespace remat {
 namespace {
@@ -70,10 +70,8 @@ class BlockFinder {
     const auto& memory = recording_.memory[event];
     MemoryBlock block;
     block.begin = event;
-    block.address = memory.address;
     block.bytes = memory.bytes;
     block.device = memory.device;
-    block.thread = memory.thread;
     block.node = nodes_.innermost_at(memory.thread, memory.time_ns);
     const bool replays = !replays_.at(memory.thread, memory.time_ns).empty();
     const auto op = ops_.find({memory.thread, memory.op});
@@ -96,17 +94,9 @@ class BlockFinder {
   }
 
   static BlockKind kind_of(OpPhase phase) {
-    switch (phase) {
-      case OpPhase::kForward:
-        return BlockKind::kForward;
-      case OpPhase::kReplay:
-        return BlockKind::kReplayed;
-      case OpPhase::kBackward:
-        return BlockKind::kBackward;
-      case OpPhase::kOutside:
-        break;
-    }
-    return BlockKind::kOutside;
+    constexpr BlockKind kKinds[] = {BlockKind::kOutside, BlockKind::kForward, BlockKind::kReplayed,
+                                    BlockKind::kBackward};  // by phase
+    return kKinds[static_cast<size_t>(phase)];
   }
 
   StringId line_of(const MemoryBlock& block) const {
@@ -146,7 +136,8 @@ class BlockFinder {
     for (; op_ < recording_.ops.size() && recording_.ops[op_].begin_ns <= time_ns; ++op_) {
       const auto& op = recording_.ops[op_];
       const size_t node = uses_in_nodes_.innermost_at(op.thread, op.begin_ns);
-      if (node == MemoryBlock::kNone || !accumulates(node)) continue;
+      if (node == MemoryBlock::kNone) continue;
+      if (recording_.text(recording_.nodes[node].name) != kAccumulateGrad) continue;
       for (const RecordedTensor& tensor : op.arguments) {
         const auto known = alive_.find(tensor.address);
         if (known == alive_.end()) continue;
@@ -177,10 +168,6 @@ class BlockFinder {
     return wanted != first_wanted.end() && wanted->second <= recording_.memory[block.end].time_ns;
   }
 
-  bool accumulates(size_t node) const {
-    return recording_.text(recording_.nodes[node].name) == kAccumulateGrad;
-  }
-
   const Recording& recording_;
   detail::RunningSpans<ReplayEvent> replays_;
   detail::RunningSpans<NodeEvent> nodes_;
@@ -198,21 +185,9 @@ class BlockFinder {
 }  // namespace
 
 const char* kind_name(BlockKind kind) {
-  switch (kind) {
-    case BlockKind::kOutside:
-      return "outside of regions";
-    case BlockKind::kForward:
-      return "forward";
-    case BlockKind::kKept:
-      return "kept";
-    case BlockKind::kReplayed:
-      return "replayed";
-    case BlockKind::kBackward:
-      return "backward";
-    case BlockKind::kWeightGradient:
-      return "weights' gradients";
-  }
-  return "no kind";
+  constexpr std::array<const char*, kBlockKinds> kNames{
+      "outside of regions", "forward", "kept", "replayed", "backward", "weights' gradients"};
+  return kNames.at(static_cast<size_t>(kind));
 }
 
 std::vector<MemoryBlock> memory_blocks(const Recording& recording) {

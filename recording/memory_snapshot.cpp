@@ -5,24 +5,108 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <cstdint>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include <remat/recording/memory_blocks.h>
-
-#include "pickle_writer.h"
-#include "region_labels.h"
+#include <remat/recording/region_labels.h>
 
 namespace remat {
 namespace {
 
-using detail::PickleWriter;
+using Json = nlohmann::ordered_json;
+
+/// Writes the part of the pickle format, protocol 2, that a snapshot needs. The only C++ library
+/// that writes pickles is LibTorch, which this module does without. PyTorch's viewer knows only
+/// some opcodes, so only those are used, and items are appended to lists one by one, since many at
+/// once are too many for it. https://docs.python.org/3/library/pickle.html, and its opcodes in
+/// Lib/pickletools.py
+class PickleWriter {
+ public:
+  explicit PickleWriter(std::ostream& out) : out_(out) { out_ << "\x80\x02"; }
+
+  /// Pushes a value on the reader's stack. Repeated texts become references.
+  void push(const Json& value) {
+    switch (value.type()) {
+      case Json::value_t::object:
+        out_ << '}';
+        for (const auto& [key, item] : value.items()) {
+          push_text(key);
+          push(item);
+          set_item();
+        }
+        return;
+      case Json::value_t::array:
+        out_ << ']';
+        for (const Json& item : value) {
+          push(item);
+          append();
+        }
+        return;
+      case Json::value_t::string:
+        return push_text(value.get_ref<const std::string&>());
+      case Json::value_t::boolean:
+        out_ << (value.get<bool>() ? '\x88' : '\x89');
+        return;
+      default:
+        return push_number(value.get<int64_t>());
+    }
+  }
+
+  /// Adds the last value to the list before it.
+  void append() { out_ << 'a'; }
+  /// Sets an item of the dict before it: the last two values are the key and the value.
+  void set_item() { out_ << 's'; }
+
+  /// Returns a number by which recall() pushes the last value again.
+  uint32_t remember() {
+    out_ << 'r';
+    little_endian(next_memo_, 4);
+    return next_memo_++;
+  }
+  void recall(uint32_t memo) {
+    out_ << 'j';
+    little_endian(memo, 4);
+  }
+
+  /// Call it when the only value is complete.
+  void finish() { out_ << '.'; }
+
+ private:
+  void push_number(int64_t value) {
+    const bool is_small = value == static_cast<int32_t>(value);
+    out_ << (is_small ? "J" : "\x8a\x08");
+    little_endian(static_cast<uint64_t>(value), is_small ? 4 : 8);
+  }
+
+  void push_text(const std::string& text) {
+    if (const auto known = texts_.find(text); known != texts_.end()) return recall(known->second);
+    // Names of threads and files may be any bytes: U+FFFD replaces each that is no valid UTF-8.
+    const std::string valid =
+        Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace));
+    out_ << 'X';
+    little_endian(valid.size(), 4);
+    out_ << valid;
+    texts_.emplace(text, remember());
+  }
+
+  void little_endian(uint64_t value, int bytes) {
+    for (int byte = 0; byte < bytes; ++byte) out_ << static_cast<char>(value >> (8 * byte));
+  }
+
+  std::ostream& out_;
+  std::unordered_map<std::string, uint32_t> texts_;
+  uint32_t next_memo_ = 0;
+};
 
 // No machine has more devices, and a viewer has a list for each number.
 constexpr size_t kDeviceLimit = 1024;
@@ -69,7 +153,7 @@ using Reason = std::tuple<StringId, std::string, StringId, StringId, BlockKind, 
 
 class MemorySnapshot {
  public:
-  MemorySnapshot(const Recording& recording, PickleWriter& out)
+  MemorySnapshot(const Recording& recording, std::ostream& out)
       : recording_(recording),
         out_(out),
         labels_(recording),
@@ -77,57 +161,47 @@ class MemorySnapshot {
         devices_(device_numbers(recording, blocks_)) {}
 
   void run() {
-    out_.begin_dict();
-    out_.key("segments");
-    out_.begin_list();
-    for (size_t i = 0; i < blocks_.size(); ++i) {
-      if (blocks_[i].end == MemoryBlock::kNone) write_segment(i);
+    out_.push(Json::object());
+    out_.push("segments");
+    out_.push(Json::array());
+    for (const MemoryBlock& block : blocks_) {
+      if (block.end == MemoryBlock::kNone) append_segment(block);
     }
-    out_.end_list();
-    out_.key("device_traces");
-    out_.begin_list();
-    for (const std::vector<Change>& changes : changes_by_device()) write_trace(changes);
-    out_.end_list();
-    out_.key("allocator_settings");
-    out_.begin_dict();
-    out_.end_dict();
-    out_.end_dict();
+    out_.set_item();
+    out_.push("device_traces");
+    out_.push(Json::array());
+    for (const std::vector<Change>& changes : changes_by_device()) append_trace(changes);
+    out_.set_item();
     out_.finish();
   }
 
  private:
-  void write_segment(size_t place) {
-    const MemoryBlock& block = blocks_[place];
-    out_.begin_dict();
-    out_.number_at("device", static_cast<int64_t>(devices_.at(block.device)));
-    out_.number_at("address", static_cast<int64_t>(block.address));
-    for (const char* size : {"total_size", "allocated_size", "active_size", "requested_size"})
-      out_.number_at(size, block.bytes);
-    out_.number_at("stream", 0);
-    out_.text_at("segment_type", "large");
-    out_.key("segment_pool_id");
-    out_.begin_list();
-    out_.number(0);
-    out_.number(0);
-    out_.end_list();
-    out_.key("is_expandable");
-    out_.flag(false);
-    write_frames(block);
-    out_.key("blocks");
-    out_.begin_list();
-    write_block(block);
-    out_.end_list();
-    out_.end_dict();
+  void append_segment(const MemoryBlock& block) {
+    out_.push({{"device", devices_.at(block.device)},
+               {"address", address_of(block)},
+               {"total_size", block.bytes},
+               {"allocated_size", block.bytes},
+               {"active_size", block.bytes},
+               {"requested_size", block.bytes},
+               {"stream", 0},
+               {"segment_type", "large"},
+               {"segment_pool_id", Json::array({0, 0})},
+               {"is_expandable", false}});
+    set_frames(block);
+    out_.push("blocks");
+    out_.push(Json::array());
+    out_.push({{"address", address_of(block)},
+               {"size", block.bytes},
+               {"requested_size", block.bytes},
+               {"state", "active_allocated"}});
+    set_frames(block);
+    out_.append();
+    out_.set_item();
+    out_.append();
   }
 
-  void write_block(const MemoryBlock& block) {
-    out_.begin_dict();
-    out_.number_at("address", static_cast<int64_t>(block.address));
-    out_.number_at("size", block.bytes);
-    out_.number_at("requested_size", block.bytes);
-    out_.text_at("state", "active_allocated");
-    write_frames(block);
-    out_.end_dict();
+  int64_t address_of(const MemoryBlock& block) const {
+    return static_cast<int64_t>(recording_.memory[block.begin].address);
   }
 
   std::vector<std::vector<Change>> changes_by_device() const {
@@ -142,51 +216,51 @@ class MemorySnapshot {
     return all;
   }
 
-  void write_trace(const std::vector<Change>& changes) {
-    out_.begin_list();
+  void append_trace(const std::vector<Change>& changes) {
+    out_.push(Json::array());
     for (const auto& [event, is_alloc, i] : changes) {
-      const int64_t time_us = time_us_of(recording_.memory[event].time_ns);
-      const MemoryBlock& block = blocks_[i];
       // The viewer draws a block in the segment that exists at that time.
-      if (is_alloc) {
-        write_entry("segment_alloc", time_us, block);
-        write_entry("alloc", time_us, block);
-      } else {
-        write_entry("free_requested", time_us, block);
-        write_entry("free_completed", time_us, block);
-        write_entry("segment_free", time_us, block);
-      }
+      const std::vector<const char*> actions =
+          is_alloc ? std::vector{"segment_alloc", "alloc"}
+                   : std::vector{"free_requested", "free_completed", "segment_free"};
+      for (const char* const action : actions)
+        append_entry(action, recording_.memory[event].time_ns, blocks_[i]);
     }
-    out_.end_list();
-  }
-
-  int64_t time_us_of(TimeNs time_ns) const {
-    return recording_.process.begin_unix_ns / 1000 + time_ns / 1000;
+    out_.append();
   }
 
   /// The frames of a free are also the block's: the viewer shows them for the block.
-  void write_entry(std::string_view action, int64_t time_us, const MemoryBlock& block) {
-    out_.begin_dict();
-    out_.text_at("action", action);
-    out_.number_at("addr", static_cast<int64_t>(block.address));
-    out_.number_at("size", block.bytes);
-    out_.number_at("stream", 0);
-    out_.number_at("time_us", time_us);
-    write_frames(block);
-    out_.end_dict();
+  void append_entry(const char* action, TimeNs time_ns, const MemoryBlock& block) {
+    out_.push({{"action", action},
+               {"addr", address_of(block)},
+               {"size", block.bytes},
+               {"stream", 0},
+               {"time_us", recording_.process.begin_unix_ns / 1000 + time_ns / 1000}});
+    set_frames(block);
+    out_.append();
   }
 
-  void write_frames(const MemoryBlock& block) {
-    const Reason reason = reason_of(block);
-    const auto id = static_cast<uint32_t>(reasons_.size());
-    out_.key("frames");
-    if (!out_.begin_shared_list(reasons_.try_emplace(reason, id).first->second)) return;
+  void set_frames(const MemoryBlock& block) {
+    out_.push("frames");
+    const auto [known, is_new] = frames_.try_emplace(reason_of(block));
+    if (is_new) {
+      out_.push(frames_of(known->first));
+      known->second = out_.remember();
+    } else {
+      out_.recall(known->second);
+    }
+    out_.set_item();
+  }
+
+  Json frames_of(const Reason& reason) const {
     const auto& [op, region, node, line, kind, call] = reason;
-    if (op != 0) write_frame(recording_.text(op), region, 0);
-    if (node != 0) write_frame(recording_.text(node), "backward", 0);
-    if (line != 0) write_line(recording_.text(line));
-    write_frame(kind_name(kind), call == 0 ? "memory" : "call '" + recording_.text(call) + "'", 0);
-    out_.end_list();
+    Json frames = Json::array();
+    if (op != 0) frames.push_back(frame(recording_.text(op), region, 0));
+    if (node != 0) frames.push_back(frame(recording_.text(node), "backward", 0));
+    if (line != 0) frames.push_back(frame_of_line(recording_.text(line)));
+    frames.push_back(
+        frame(kind_name(kind), call == 0 ? "memory" : "call '" + recording_.text(call) + "'", 0));
+    return frames;
   }
 
   Reason reason_of(const MemoryBlock& block) const {
@@ -201,38 +275,33 @@ class MemorySnapshot {
   }
 
   /// Parses a line such as "model.py:12 forward".
-  void write_line(std::string_view line) {
+  static Json frame_of_line(const std::string& line) {
     const size_t space = line.rfind(' ');
-    const std::string_view place = line.substr(0, space);
+    const std::string place = line.substr(0, space);
     const size_t colon = place.rfind(':');
     int64_t number = 0;
-    if (colon != std::string_view::npos)
+    if (colon != std::string::npos)
       std::from_chars(place.data() + colon + 1, place.data() + place.size(), number);
-    write_frame(space == std::string_view::npos ? "" : line.substr(space + 1),
-                place.substr(0, colon), number);
+    return frame(space == std::string::npos ? "" : line.substr(space + 1), place.substr(0, colon),
+                 number);
   }
 
-  void write_frame(std::string_view name, std::string_view filename, int64_t line) {
-    out_.begin_dict();
-    out_.text_at("name", name);
-    out_.text_at("filename", filename);
-    out_.number_at("line", line);
-    out_.end_dict();
+  static Json frame(const std::string& name, const std::string& filename, int64_t line) {
+    return {{"name", name}, {"filename", filename}, {"line", line}};
   }
 
   const Recording& recording_;
-  PickleWriter& out_;
+  PickleWriter out_;
   const detail::RegionLabels labels_;
   const std::vector<MemoryBlock> blocks_;
   const std::map<StringId, size_t> devices_;
-  std::map<Reason, uint32_t> reasons_;  // values are ids of lists of frames
+  std::map<Reason, uint32_t> frames_;  // numbers by which the writer recalls them
 };
 
 }  // namespace
 
 void write_memory_snapshot(const Recording& recording, std::ostream& out) {
-  PickleWriter pickle(out);
-  MemorySnapshot(recording, pickle).run();
+  MemorySnapshot(recording, out).run();
 }
 
 }  // namespace remat

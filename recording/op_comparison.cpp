@@ -3,7 +3,9 @@
 #include "op_comparison.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
+#include <sstream>
 
 #include "storage_origins.h"
 
@@ -57,28 +59,102 @@ constexpr std::string_view kViews[] = {"_conj",
                                        "view_as_complex",
                                        "view_as_real"};
 
+constexpr size_t kLongText = 600;
+
+std::string words_of_double(double value) {
+  std::ostringstream words;
+  words << value;
+  return words.str();
+}
+
+/// The text of a value that is no list.
+std::string words_of_scalar(const Recording& recording, const RecordedValue& value) {
+  switch (value.kind) {
+    case ValueKind::kNone:
+      return "none";
+    case ValueKind::kInt:
+      return std::to_string(static_cast<int64_t>(value.bits));
+    case ValueKind::kDouble:
+      return words_of_double(std::bit_cast<double>(value.bits));
+    case ValueKind::kBool:
+      return value.bits != 0 ? "true" : "false";
+    case ValueKind::kText:
+      if (value.bits < recording.strings.size()) return "'" + recording.strings[value.bits] + "'";
+      break;
+    case ValueKind::kList:
+      return "[]";
+    case ValueKind::kOther:
+      break;
+  }
+  return "...";
+}
+
+// Lists are kept on an explicit stack, because a damaged recording may nest them arbitrarily deep.
+/// "[1, -2], 'mean', 0.5, true, none"
+std::string words_of_values(const Recording& recording, const std::vector<RecordedValue>& values) {
+  std::string words;
+  std::vector<uint64_t> missing;  // elements missing in each open list
+  for (const RecordedValue& value : values) {
+    if (!words.empty() && words.back() != '[') words += ", ";
+    if (value.kind == ValueKind::kList && value.bits > 0) {
+      words += "[";
+      missing.push_back(value.bits);
+      continue;
+    }
+    words += words_of_scalar(recording, value);
+    while (!missing.empty() && --missing.back() == 0) {
+      words += "]";
+      missing.pop_back();
+    }
+  }
+  return words + std::string(missing.size(), ']');
+}
+
+std::string origin_words(const TensorOrigin& origin, uint32_t stream) {
+  if (origin.kind == OriginKind::kUnknown) return "";
+  if (origin.kind == OriginKind::kOutside) {
+    return origin.number == TensorOrigin::kElsewhere
+               ? " from elsewhere"
+               : " from outside #" + std::to_string(origin.number);
+  }
+  std::string words = " of op " + std::to_string(origin.number);
+  if (origin.stream == stream) return words;
+  const uint32_t kind = origin.stream % kStreamKinds;
+  if (kind == kBackwardStream) words += " of backward";
+  if (kind == kReplayStream) words += " of replays";
+  const uint32_t thread = origin.stream / kStreamKinds;
+  if (thread != stream / kStreamKinds) words += " on thread " + std::to_string(thread);
+  return words;
+}
+
+std::string tensor_words(const Recording& recording, const RecordedTensor& tensor,
+                         const TensorOrigin& origin, uint32_t stream) {
+  std::string words = recording.words_of(tensor);
+  if (tensor.layout == 0) return words;
+  const RecordedLayout& layout = recording.layouts[tensor.layout];
+  if (!layout.strides.empty()) words += " strided";
+  if (tensor.offset != 0) words += " at element " + std::to_string(tensor.offset);
+  words += " on " + recording.text(layout.device);
+  if (layout.requires_grad) words += " requires grad";
+  return words + origin_words(origin, stream);
+}
+
 using Cause = std::optional<DifferenceCause>;
 
 const RecordedLayout& layout_of(const ComparedOp& side, const RecordedTensor& tensor) {
   return side.recording.layouts[tensor.layout];
 }
 
-/// The cause for two tensors that both exist.
-Cause cause_of_type(const ComparedOp& a, const RecordedTensor& in_a, const ComparedOp& b,
-                    const RecordedTensor& in_b) {
+/// The cause for two tensors that both exist. Results may have any strides.
+Cause cause_of_tensor(const ComparedOp& a, const RecordedTensor& in_a, const ComparedOp& b,
+                      const RecordedTensor& in_b, bool is_result) {
   const RecordedLayout& before = layout_of(a, in_a);
   const RecordedLayout& now = layout_of(b, in_b);
   if (a.recording.text(before.dtype) != b.recording.text(now.dtype)) return DifferenceCause::kDtype;
   if (a.recording.text(before.device) != b.recording.text(now.device))
     return DifferenceCause::kDevice;
   if (before.sizes != now.sizes) return DifferenceCause::kShape;
-  return std::nullopt;
-}
-
-Cause cause_of_layout(const ComparedOp& a, const RecordedTensor& in_a, const ComparedOp& b,
-                      const RecordedTensor& in_b) {
-  const RecordedLayout& before = layout_of(a, in_a);
-  const RecordedLayout& now = layout_of(b, in_b);
+  if (is_result) return std::nullopt;
   if (before.strides != now.strides || in_a.offset != in_b.offset) return DifferenceCause::kLayout;
   if (before.requires_grad != now.requires_grad) return DifferenceCause::kRequiresGrad;
   return std::nullopt;
@@ -103,8 +179,7 @@ Cause cause_of_tensors(const ComparedOp& a, const ComparedOp& b, OutsidePairs& p
   for (size_t i = 0; i < std::min(before.size(), now.size()); ++i) {
     if ((before[i].layout == 0) != (now[i].layout == 0)) return DifferenceCause::kOptional;
     if (before[i].layout == 0) continue;
-    if (const Cause cause = cause_of_type(a, before[i], b, now[i])) return cause;
-    if (const Cause cause = cause_of_layout(a, before[i], b, now[i])) return cause;
+    if (const Cause cause = cause_of_tensor(a, before[i], b, now[i], false)) return cause;
     if (i >= a.origins.size() || i >= b.origins.size()) continue;
     if (const Cause cause = cause_of_origin(a.origins[i], b.origins[i], pairs, strictly))
       return cause;
@@ -169,16 +244,26 @@ Cause cause_of_results(const ComparedOp& a, const ComparedOp& b) {
   if (before.threw || now.threw) return std::nullopt;
   for (size_t i = 0; i < std::min(before.results.size(), now.results.size()); ++i) {
     if (before.results[i].layout == 0 || now.results[i].layout == 0) continue;
-    if (const Cause cause = cause_of_type(a, before.results[i], b, now.results[i])) return cause;
+    if (const Cause cause = cause_of_tensor(a, before.results[i], b, now.results[i], true))
+      return cause;
   }
   return std::nullopt;
 }
 
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
-
 }  // namespace
+
+std::string op_words(const Recording& recording, size_t op,
+                     const std::vector<TensorOrigin>& origins, uint32_t stream) {
+  const OpEvent& event = recording.ops[op];
+  std::string words = recording.text(event.name) + "(";
+  for (size_t i = 0; i < event.arguments.size() && words.size() < kLongText; ++i) {
+    const TensorOrigin origin = i < origins.size() ? origins[i] : TensorOrigin();
+    words += (i > 0 ? ", " : "") + tensor_words(recording, event.arguments[i], origin, stream);
+  }
+  if (!event.arguments.empty() && !event.values.empty()) words += ", ";
+  words += words_of_values(recording, event.values);
+  return words.size() > kLongText ? words.substr(0, kLongText) + "...)" : words + ")";
+}
 
 bool OutsidePairs::match(const TensorOrigin& a, const TensorOrigin& b, bool strictly) {
   if (is_same_run_) {
@@ -217,8 +302,8 @@ bool is_cast(std::string_view op) {
 }
 
 bool depends_on_training(std::string_view op) {
-  return contains(op, "dropout") || contains(op, "bernoulli") || contains(op, "norm") ||
-         contains(op, "empty_like");
+  constexpr std::string_view kParts[] = {"dropout", "bernoulli", "norm", "empty_like"};
+  return std::ranges::any_of(kParts, [&](auto part) { return op.find(part) != op.npos; });
 }
 
 }  // namespace remat::detail

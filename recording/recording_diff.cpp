@@ -7,22 +7,23 @@
 #include <deque>
 #include <functional>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
+#include <remat/recording/region_labels.h>
+#include <remat/recording/replay_links.h>
+
 #include "op_comparison.h"
-#include "program_streams.h"
-#include "region_labels.h"
-#include "replay_sides.h"
+#include "storage_origins.h"
 
 namespace remat {
 namespace {
 
 using detail::ComparedOp;
-using detail::kReplayStream;
 using detail::kStreamKinds;
+using detail::OriginKind;
 using detail::OutsidePairs;
-using detail::ProgramStreams;
-using detail::ReplaySides;
+using detail::StorageOrigin;
 using detail::TensorOrigin;
 
 constexpr size_t kShownBefore = 3;
@@ -145,27 +146,190 @@ class SequenceComparison {
   std::deque<size_t> before_;
 };
 
-/// The ops of a stream; empty if there is no such stream.
-const std::vector<size_t>& stream_of(const ProgramStreams& program, uint32_t stream) {
-  static const std::vector<size_t> none;
-  return stream < program.streams().size() ? program.streams()[stream] : none;
-}
+/// The call tree of a recording's ops, and the storages of their arguments.
+struct RecordedOrigins {
+  explicit RecordedOrigins(const Recording& all)
+      : recording(all), nesting(all), arguments(detail::argument_origins(all)) {}
 
-std::optional<RecordingDifference> difference_of(const ReplaySides& sides,
-                                                 const Recording& recording,
-                                                 const FunctionReplay& replay) {
-  const bool threw = recording.replays[replay.replay].threw;
-  OutsidePairs pairs(sides.outside());
-  SequenceComparison comparison(
-      {recording, sides.forward(), [&](size_t op) { return sides.forward_origins(op); }},
-      {recording, sides.again(), [&](size_t op) { return sides.replay_origins(op); }, !threw,
-       threw},
-      pairs, 0);
-  auto found = comparison.run();
-  if (!found) return found;
-  found->replay = replay.replay;
-  if (found->region.empty()) found->region = detail::RegionLabels(recording).of(replay.region);
-  return found;
+  const std::string& name(size_t op) const { return recording.text(recording.ops[op].name); }
+
+  const Recording& recording;
+  const detail::OpNesting nesting;
+  const std::vector<std::vector<StorageOrigin>> arguments;
+};
+
+/// A program's ops as sequences that can be compared with those of another run.
+class ProgramStreams {
+ public:
+  explicit ProgramStreams(const Recording& recording)
+      : all_(recording), forwards_(forward_ops(recording)) {
+    for (const auto& thread : recording.threads)
+      ranks_.emplace(thread.thread, static_cast<uint32_t>(ranks_.size()));
+    for (size_t i = 0; i < recording.ops.size(); ++i) {
+      if (all_.nesting.caller(i) == kNoOp) add(i);
+    }
+    outside_.resize(streams_.size());
+  }
+
+  size_t size() const { return streams_.size(); }
+
+  /// Outermost ops of a stream (see StreamKind), whose origins must be asked for in this order.
+  OpSequence sequence(uint32_t stream) {
+    static const std::vector<size_t> none;
+    return {all_.recording, stream < streams_.size() ? streams_[stream] : none,
+            [this, stream](size_t op) { return origins(stream, op); }};
+  }
+
+ private:
+  void add(size_t op) {
+    const auto& event = all_.recording.ops[op];
+    const uint32_t rank =
+        ranks_.emplace(event.thread, static_cast<uint32_t>(ranks_.size())).first->second;
+    const uint32_t stream = rank * kStreamKinds + kind_of(event.phase);
+    if (stream >= streams_.size()) streams_.resize((rank + 1) * kStreamKinds);
+    places_[op] = {stream, streams_[stream].size()};
+    streams_[stream].push_back(op);
+  }
+
+  static detail::StreamKind kind_of(OpPhase phase) {
+    if (phase == OpPhase::kReplay) return detail::kReplayStream;
+    return phase == OpPhase::kBackward ? detail::kBackwardStream : detail::kProgramStream;
+  }
+
+  std::vector<TensorOrigin> origins(uint32_t stream, size_t op) {
+    const std::vector<StorageOrigin>& arguments = all_.arguments[op];
+    std::vector<TensorOrigin> origins(arguments.size());
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (arguments[i].maker != kNoOp) {
+        origins[i] = made_by(arguments[i].maker);
+      } else if (arguments[i].storage != 0 &&
+                 !detail::is_number(all_.recording, all_.recording.ops[op].arguments[i])) {
+        auto& numbers = outside_[stream];
+        const size_t number = numbers.emplace(arguments[i].storage, numbers.size()).first->second;
+        origins[i] = {OriginKind::kOutside, number, 0, arguments[i].storage};
+      }
+    }
+    return origins;
+  }
+
+  /// A tensor recomputed by a replay counts as made by the op of the forward.
+  TensorOrigin made_by(size_t maker) const {
+    size_t op = maker;
+    while (op != kNoOp && forwards_[op] == kNoOp) op = all_.nesting.caller(op);
+    const auto known = places_.find(all_.nesting.outermost(op == kNoOp ? maker : forwards_[op]));
+    if (known == places_.end()) return {};
+    const auto [stream, number] = known->second;
+    if (stream % kStreamKinds == detail::kReplayStream) return {};
+    return {OriginKind::kMade, number, stream, 0, op != kNoOp};
+  }
+
+  const RecordedOrigins all_;
+  const std::vector<size_t> forwards_;
+  std::unordered_map<uint32_t, uint32_t> ranks_;  // by thread, in the order in which threads began
+  std::vector<std::vector<size_t>> streams_;
+  std::unordered_map<size_t, std::pair<uint32_t, size_t>> places_;  // stream and number by op
+  std::vector<std::unordered_map<uint64_t, size_t>> outside_;       // numbers by stream and storage
+};
+
+/// A replay and its forward as comparable sequences of ops: without views, casts of weights (which
+/// may come from a cache) and ops that do not run again.
+class ReplaySides {
+ public:
+  ReplaySides(const RecordedOrigins& origins, const FunctionReplay& replay)
+      : all_(origins),
+        forward_(compared(replay, replay.forward)),
+        again_(compared(replay, replay.again)) {
+    for (const size_t op : forward_) in_forward_.emplace(op, in_forward_.size());
+    for (const size_t op : again_) in_again_.emplace(op, in_again_.size());
+    for (const size_t op : forward_) {
+      for (const TensorOrigin& origin : origins_of(op, in_forward_)) {
+        if (origin.kind == OriginKind::kOutside) outside_.emplace(origin.storage, outside_.size());
+      }
+    }
+  }
+
+  OpSequence forward() const {
+    return {all_.recording, forward_, [this](size_t op) { return origins_of(op, in_forward_); }};
+  }
+  OpSequence again(bool threw) const {
+    return {all_.recording, again_, [this](size_t op) { return origins_of(op, in_again_); }, !threw,
+            threw};
+  }
+
+  /// Numbers of outside storages in the order in which the forward first used them.
+  const std::unordered_map<uint64_t, size_t>& outside() const { return outside_; }
+
+ private:
+  using Numbers = std::unordered_map<size_t, size_t>;  // by op
+
+  std::vector<size_t> compared(const FunctionReplay& replay, const std::vector<size_t>& ops) {
+    const std::unordered_set<size_t> all(ops.begin(), ops.end());
+    std::vector<size_t> left;
+    for (const size_t op : ops) {
+      if (detail::is_view(all_.name(op))) continue;
+      if (replay.runs_again(all_.recording.ops[op]) && !is_weight_cast(op, all)) {
+        left.push_back(op);
+      } else {
+        left_out_.insert(op);
+      }
+    }
+    return left;
+  }
+
+  /// True for a cast of a tensor that none of the ops `inside` made.
+  bool is_weight_cast(size_t op, const std::unordered_set<size_t>& inside) const {
+    const Recording& recording = all_.recording;
+    const auto& event = recording.ops[op];
+    if (!detail::is_cast(all_.name(op)) || event.arguments.empty() || event.results.empty())
+      return false;
+    const RecordedLayout& from = recording.layouts[event.arguments[0].layout];
+    const std::string& to = recording.text(recording.layouts[event.results[0].layout].dtype);
+    if (!from.requires_grad || recording.text(from.dtype) != "float32" ||
+        (to != "bfloat16" && to != "float16"))
+      return false;
+    size_t maker = all_.arguments[op][0].maker;
+    while (maker != kNoOp && inside.count(maker) == 0) maker = all_.nesting.caller(maker);
+    return maker == kNoOp;
+  }
+
+  std::vector<TensorOrigin> origins_of(size_t op, const Numbers& numbers) const {
+    std::vector<TensorOrigin> origins;
+    for (size_t i = 0; i < all_.arguments[op].size(); ++i) {
+      origins.push_back(origin_of(all_.arguments[op][i], numbers));
+      if (origins.back().kind == OriginKind::kOutside &&
+          detail::is_number(all_.recording, all_.recording.ops[op].arguments[i]))
+        origins.back() = {};
+    }
+    return origins;
+  }
+
+  TensorOrigin origin_of(const StorageOrigin& origin, const Numbers& numbers) const {
+    if (origin.storage == 0) return {};
+    for (size_t op = origin.maker; op != kNoOp; op = all_.nesting.caller(op)) {
+      const auto known = numbers.find(op);
+      if (known != numbers.end()) return {OriginKind::kMade, known->second, 0, origin.storage};
+      if (left_out_.count(op) > 0) return {};
+    }
+    const auto met = outside_.find(origin.storage);
+    const size_t number = met == outside_.end() ? TensorOrigin::kElsewhere : met->second;
+    return {OriginKind::kOutside, number, 0, origin.storage};
+  }
+
+  const RecordedOrigins& all_;
+  std::unordered_set<size_t> left_out_;
+  std::vector<size_t> forward_;
+  std::vector<size_t> again_;
+  Numbers in_forward_;
+  Numbers in_again_;
+  std::unordered_map<uint64_t, size_t> outside_;
+};
+
+/// Labels of the replayed regions, in order.
+std::vector<std::string> replayed_labels(const Recording& recording) {
+  const detail::RegionLabels labels(recording);
+  std::vector<std::string> replayed;
+  for (const auto& replay : recording.replays) replayed.push_back(labels.of(replay.region));
+  return replayed;
 }
 
 }  // namespace
@@ -173,16 +337,11 @@ std::optional<RecordingDifference> difference_of(const ReplaySides& sides,
 std::optional<RecordingDifference> first_difference(const Recording& a, const Recording& b) {
   ProgramStreams first(a);
   ProgramStreams second(b);
-  const std::vector<std::string> replayed = detail::replayed_labels(a);
-  const bool with_replays = replayed == detail::replayed_labels(b);
-  const size_t streams = std::max(first.streams().size(), second.streams().size());
+  const bool with_replays = replayed_labels(a) == replayed_labels(b);
   OutsidePairs pairs;
-  for (uint32_t stream = 0; stream < streams; ++stream) {
-    if (stream % kStreamKinds == kReplayStream && !with_replays) continue;
-    SequenceComparison comparison(
-        {a, stream_of(first, stream), [&](size_t op) { return first.origins(stream, op); }},
-        {b, stream_of(second, stream), [&](size_t op) { return second.origins(stream, op); }},
-        pairs, stream);
+  for (uint32_t stream = 0; stream < std::max(first.size(), second.size()); ++stream) {
+    if (stream % kStreamKinds == detail::kReplayStream && !with_replays) continue;
+    SequenceComparison comparison(first.sequence(stream), second.sequence(stream), pairs, stream);
     if (auto found = comparison.run()) {
       found->thread = stream / kStreamKinds;
       return found;
@@ -192,14 +351,19 @@ std::optional<RecordingDifference> first_difference(const Recording& a, const Re
 }
 
 std::vector<RecordingDifference> replay_differences(const Recording& recording) {
-  const detail::RecordedOrigins origins(recording);
+  const RecordedOrigins origins(recording);
   std::vector<RecordingDifference> differences;
   for (const FunctionReplay& replay : function_replays(recording)) {
+    const bool threw = recording.replays[replay.replay].threw;
     // The recording may have begun after the forward.
-    if (replay.forward.empty() && !recording.replays[replay.replay].threw) continue;
+    if (replay.forward.empty() && !threw) continue;
     const ReplaySides sides(origins, replay);
-    if (auto found = difference_of(sides, recording, replay))
-      differences.push_back(std::move(*found));
+    OutsidePairs pairs(sides.outside());
+    auto found = SequenceComparison(sides.forward(), sides.again(threw), pairs, 0).run();
+    if (!found) continue;
+    found->replay = replay.replay;
+    if (found->region.empty()) found->region = detail::RegionLabels(recording).of(replay.region);
+    differences.push_back(std::move(*found));
   }
   return differences;
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-#include <remat/recording/folded_label.h>
 #include <remat/recording/memory_blocks.h>
 #include <remat/recording/recording_summary.h>
 #include <remat/recording/replay_links.h>
@@ -13,58 +12,25 @@
 #include <utility>
 #include <vector>
 
-#include "region_labels.h"
+#include <remat/recording/region_labels.h>
 
 namespace remat {
 namespace {
 
-/// The totals of regions by label.
-class Totals {
- public:
-  explicit Totals(const Recording& recording) {
-    for (const auto& region : recording.regions) {
-      const auto [known, is_new] = places_.emplace(region.region, 0);
-      if (!is_new) continue;  // recorded again
-      known->second = place_of(region.label, recording.text(region.label));
-      ++all_[known->second].regions;
-    }
+/// Counts regions by label. Returns the index in `totals` by region.
+std::unordered_map<uint64_t, size_t> count_regions(const Recording& recording,
+                                                   std::vector<RegionTotals>& totals) {
+  std::unordered_map<uint64_t, size_t> places;
+  std::unordered_map<StringId, size_t> labels;
+  for (const auto& region : recording.regions) {
+    if (places.count(region.region) > 0) continue;  // recorded again
+    const auto [label, is_new] = labels.emplace(region.label, totals.size());
+    if (is_new) totals.emplace_back().label = recording.text(region.label);
+    places.emplace(region.region, label->second);
+    ++totals[label->second].regions;
   }
-
-  /// Null for a region that is not in the recording.
-  RegionTotals* find(uint64_t region) {
-    const auto known = places_.find(region);
-    return known == places_.end() ? nullptr : &all_[known->second];
-  }
-
-  void add_kept(uint64_t region, const std::string& call, int64_t bytes) {
-    RegionTotals* const totals = find(region);
-    if (!totals) return;
-    const auto known = std::find_if(totals->kept.begin(), totals->kept.end(),
-                                    [&](const KeptTotals& kept) { return kept.call == call; });
-    KeptTotals& kept = known == totals->kept.end() ? totals->kept.emplace_back() : *known;
-    kept.call = call;
-    ++kept.blocks;
-    kept.bytes += bytes;
-  }
-
-  std::vector<RegionTotals> take() {
-    for (RegionTotals& totals : all_)
-      std::stable_sort(totals.kept.begin(), totals.kept.end(),
-                       [](const KeptTotals& a, const KeptTotals& b) { return a.bytes > b.bytes; });
-    return std::move(all_);
-  }
-
- private:
-  size_t place_of(StringId label, const std::string& text) {
-    const auto [known, is_new] = labels_.emplace(label, all_.size());
-    if (is_new) all_.emplace_back().label = text;
-    return known->second;
-  }
-
-  std::vector<RegionTotals> all_;
-  std::unordered_map<StringId, size_t> labels_;
-  std::unordered_map<uint64_t, size_t> places_;
-};
+  return places;
+}
 
 template <class Events>
 TimeNs last_time(const Events& events) {
@@ -108,14 +74,13 @@ std::vector<PeakRow> peak_rows(const Recording& recording, const std::vector<Mem
   return rows;
 }
 
-void add_kept(const Recording& recording, const std::vector<MemoryBlock>& blocks, Totals& totals) {
-  const detail::RegionLabels labels(recording);
-  for (const MemoryBlock& block : blocks) {
-    if (block.kind != BlockKind::kKept) continue;
-    // The call made the block, or saved a block that was made before it, perhaps in another region.
-    const uint64_t region = block.call != 0 ? block.region : block.slot_region;
-    totals.add_kept(region, detail::folded_label(labels.call_of(region, block.call)), block.bytes);
-  }
+void add_kept(RegionTotals& totals, const std::string& call, int64_t bytes) {
+  const auto known = std::find_if(totals.kept.begin(), totals.kept.end(),
+                                  [&](const KeptTotals& kept) { return kept.call == call; });
+  KeptTotals& kept = known == totals.kept.end() ? totals.kept.emplace_back() : *known;
+  kept.call = call;
+  ++kept.blocks;
+  kept.bytes += bytes;
 }
 
 void add_memory(const Recording& recording, const std::vector<MemoryBlock>& blocks,
@@ -139,7 +104,12 @@ void add_memory(const Recording& recording, const std::vector<MemoryBlock>& bloc
 
 RecordingSummary summary_of(const Recording& recording) {
   RecordingSummary summary;
-  Totals totals(recording);
+  const auto places = count_regions(recording, summary.regions);
+  // Null for a region that is not in the recording.
+  const auto totals_of = [&](uint64_t region) -> RegionTotals* {
+    const auto known = places.find(region);
+    return known == places.end() ? nullptr : &summary.regions[known->second];
+  };
   const std::vector<bool> left_out = left_out_ops(recording);
   for (size_t i = 0; i < recording.ops.size(); ++i) {
     const auto& op = recording.ops[i];
@@ -150,16 +120,25 @@ RecordingSummary summary_of(const Recording& recording) {
       to.ns += op.end_ns - op.begin_ns;
     };
     add(summary.by_phase.at(static_cast<size_t>(op.phase)));
-    RegionTotals* const region = totals.find(op.region);
+    RegionTotals* const region = totals_of(op.region);
     if (region) add(op.phase == OpPhase::kReplay ? region->replay : region->forward);
   }
   for (const auto& save : recording.saves) {
-    RegionTotals* const region = save.is_replay ? nullptr : totals.find(save.region);
+    RegionTotals* const region = save.is_replay ? nullptr : totals_of(save.region);
     if (region) ++(save.is_kept ? region->kept_slots : region->slots);
   }
   const std::vector<MemoryBlock> blocks = memory_blocks(recording);
-  add_kept(recording, blocks, totals);
-  summary.regions = totals.take();
+  const detail::RegionLabels labels(recording);
+  for (const MemoryBlock& block : blocks) {
+    if (block.kind != BlockKind::kKept) continue;
+    // The call made the block, or saved a block that was made before it, perhaps in another region.
+    const uint64_t region = block.call != 0 ? block.region : block.slot_region;
+    if (RegionTotals* const totals = totals_of(region))
+      add_kept(*totals, detail::folded_label(labels.call_of(region, block.call)), block.bytes);
+  }
+  for (RegionTotals& totals : summary.regions)
+    std::stable_sort(totals.kept.begin(), totals.kept.end(),
+                     [](const KeptTotals& a, const KeptTotals& b) { return a.bytes > b.bytes; });
   summary.end_ns = end_of(recording);
   add_memory(recording, blocks, summary);
   return summary;

@@ -8,29 +8,15 @@
 
 #include <cerrno>
 #include <cstring>
-#include <map>
-#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
-#include <unordered_map>
 
-#include <remat/recording/byte_writer.h>
 #include "file_block.h"
 
 namespace remat {
 
-using detail::ByteWriter;
-
-/// The ids of strings and layouts, and the definitions that are not in the file yet.
-struct RecordingWriter::Definitions {
-  std::unordered_map<std::string, StringId> strings{{"", 0}};
-  std::map<RecordedLayout, LayoutId> layouts;
-  ByteWriter unwritten;
-};
-
-RecordingWriter::RecordingWriter(const std::string& path)
-    : path_(path), owner_(getpid()), definitions_(std::make_unique<Definitions>()) {
+RecordingWriter::RecordingWriter(const std::string& path) : path_(path), owner_(getpid()) {
   file_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file_ < 0) {
     throw std::invalid_argument("[recording] " + path +
@@ -46,26 +32,25 @@ RecordingWriter::~RecordingWriter() {
 
 StringId RecordingWriter::string(std::string_view text) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto next = static_cast<StringId>(definitions_->strings.size());
-  const auto [known, is_new] = definitions_->strings.emplace(text, next);
-  if (is_new) definitions_->unwritten.add_string(text);
+  const auto next = static_cast<StringId>(strings_.size());
+  const auto [known, is_new] = strings_.emplace(text, next);
+  if (is_new) definitions_.add_string(text);
   return known->second;
 }
 
 LayoutId RecordingWriter::layout(const RecordedLayout& layout) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto next = static_cast<LayoutId>(definitions_->layouts.size() + 1);
-  const auto [known, is_new] = definitions_->layouts.emplace(layout, next);
-  if (is_new) definitions_->unwritten.add(layout);
+  const auto next = static_cast<LayoutId>(layouts_.size() + 1);
+  const auto [known, is_new] = layouts_.emplace(layout, next);
+  if (is_new) definitions_.add(layout);
   return known->second;
 }
 
 void RecordingWriter::write_block(uint32_t thread, std::string_view events) {
   if (getpid() != owner_) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  ByteWriter& definitions = definitions_->unwritten;
-  if (!definitions.bytes().empty()) append(detail::kDefinitions, definitions.bytes());
-  definitions.clear();
+  if (!definitions_.bytes().empty()) append(detail::kDefinitions, definitions_.bytes());
+  definitions_.clear();
   if (!events.empty()) append(thread, events);
 }
 

@@ -2,19 +2,17 @@
 
 #include "report_data.h"
 
-#include <remat/recording/folded_label.h>
+#include <remat/recording/region_labels.h>
 
 #include <algorithm>
 #include <map>
+#include <numeric>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include <remat/recording/memory_blocks.h>
 #include <remat/recording/recording_summary.h>
-
-#include "planned_steps.h"
-#include "report_curve.h"
-#include "report_rows.h"
 
 namespace remat::detail {
 namespace {
@@ -31,6 +29,122 @@ Json differences(const std::vector<int64_t>& values) {
   int64_t last = 0;
   for (const int64_t value : values) all.push_back(value - std::exchange(last, value));
   return all;
+}
+
+/// Chooses the indices of the first minimum and the first maximum of each stretch: a run of indices
+/// with one value of stretch_of().
+template <class StretchOf>
+void add_extremes_of(const std::vector<int64_t>& totals, StretchOf&& stretch_of,
+                     std::vector<size_t>& chosen) {
+  for (size_t begin = 0; begin < totals.size();) {
+    size_t least = begin;
+    size_t most = begin;
+    size_t place = begin;
+    for (; place < totals.size() && stretch_of(place) == stretch_of(begin); ++place) {
+      if (totals[place] < totals[least]) least = place;
+      if (totals[place] > totals[most]) most = place;
+    }
+    chosen.push_back(least);
+    chosen.push_back(most);
+    begin = place;
+  }
+}
+
+/// Stretches of time serve a view of the whole, runs of events a close view.
+void add_extremes(const std::vector<AliveByKind>& alive, size_t stretches,
+                  std::vector<size_t>& chosen) {
+  std::vector<int64_t> totals;
+  totals.reserve(alive.size());
+  for (const AliveByKind& moment : alive) totals.push_back(moment.total());
+  const auto begin = static_cast<double>(alive.front().time_ns);
+  const double length = std::max(1.0, static_cast<double>(alive.back().time_ns) - begin);
+  const auto stretch_of_time = [&](size_t i) {
+    const double share = (static_cast<double>(alive[i].time_ns) - begin) / length;
+    return static_cast<size_t>(share * static_cast<double>(stretches));
+  };
+  const size_t run = std::max<size_t>(1, (alive.size() + stretches - 1) / stretches);
+  add_extremes_of(totals, stretch_of_time, chosen);
+  add_extremes_of(
+      totals, [run](size_t i) { return i / run; }, chosen);
+}
+
+/// The last index in `alive` at or before that time; kNone if there is none.
+size_t last_until(const std::vector<AliveByKind>& alive, TimeNs time_ns) {
+  const auto after = std::upper_bound(
+      alive.begin(), alive.end(), time_ns,
+      [](TimeNs time, const AliveByKind& moment) { return time < moment.time_ns; });
+  return after == alive.begin() ? MemoryBlock::kNone
+                                : static_cast<size_t>(after - alive.begin()) - 1;
+}
+
+/// Ascending indices into `alive`, at most about `most` of them: the first and the last, those at
+/// each of `marks`, and the minimum and maximum in stretches of time and in runs of events. The
+/// peak is the maximum of its stretch.
+std::vector<size_t> shown_moments(const std::vector<AliveByKind>& alive,
+                                  const std::vector<TimeNs>& marks, size_t most) {
+  std::vector<size_t> chosen;
+  if (alive.size() <= most) {
+    chosen.resize(alive.size());
+    std::iota(chosen.begin(), chosen.end(), size_t{0});
+    return chosen;
+  }
+  add_extremes(alive, std::max<size_t>(1, most / 4), chosen);
+  for (const TimeNs mark : marks) {
+    if (const size_t place = last_until(alive, mark); place != MemoryBlock::kNone)
+      chosen.push_back(place);
+  }
+  chosen.push_back(0);
+  chosen.push_back(alive.size() - 1);
+  std::sort(chosen.begin(), chosen.end());
+  chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
+  return chosen;
+}
+
+/// Time just before the thread's next op of the program after `time_ns`, else the end of its ops.
+TimeNs next_op_of_program(const Recording& recording, uint32_t thread, TimeNs time_ns) {
+  TimeNs last = time_ns;
+  for (const auto& op : recording.ops) {
+    if (op.thread != thread) continue;
+    last = std::max(last, op.end_ns);
+    const bool is_of_program = op.phase == OpPhase::kOutside || op.phase == OpPhase::kForward;
+    if (op.begin_ns > time_ns && op.depth == 0 && is_of_program) return op.begin_ns - 1;
+  }
+  return last;
+}
+
+/// The steps on the plan's thread that began at `plan` or later and before `end_ns`, in order: each
+/// as the times of the region's first op and of the end of its backward pass, where the thread next
+/// runs an op of the program. If no region was recorded, the whole time counts as one step.
+std::vector<std::pair<TimeNs, TimeNs>> planned_steps(const Recording& recording,
+                                                     const OnThread<PlanEvent>& plan,
+                                                     TimeNs end_ns) {
+  const std::string& name = recording.text(plan.label);
+  // Times of the first and the last event by the whole region, since events name its segments.
+  std::map<uint64_t, std::pair<TimeNs, TimeNs>> steps;
+  std::unordered_map<uint64_t, uint64_t> wholes;
+  const auto note_event = [&](uint64_t whole, TimeNs time_ns) {
+    TimeNs& last_ns = steps.try_emplace(whole, time_ns, time_ns).first->second.second;
+    last_ns = std::max(last_ns, time_ns);
+  };
+  for (const auto& region : recording.regions) {
+    const bool is_planned = region.thread == plan.thread && region.time_ns >= plan.time_ns &&
+                            recording.text(region.label).find(name) != std::string::npos;
+    if (!is_planned && steps.count(region.whole) == 0) continue;
+    note_event(region.whole, region.time_ns);
+    wholes.emplace(region.region, region.whole);
+  }
+  for (const auto& load : recording.loads) {
+    const auto whole = wholes.find(load.region);
+    if (whole != wholes.end()) note_event(whole->second, load.time_ns);
+  }
+  std::vector<std::pair<TimeNs, TimeNs>> planned;
+  for (const auto& [whole, step] : steps) {
+    const auto [begin_ns, last_ns] = step;
+    if (begin_ns >= end_ns) continue;
+    planned.emplace_back(begin_ns, next_op_of_program(recording, plan.thread, last_ns));
+  }
+  if (planned.empty()) planned.emplace_back(plan.time_ns, end_ns);
+  return planned;
 }
 
 class DataOfRecording {
@@ -112,7 +226,9 @@ class DataOfRecording {
 
   /// Each row's first moment, as a difference, and its number of moments.
   Json alive() {
-    const auto [rows, origins] = rows_.rows_of(blocks_, moments_, peak_, most_rows_);
+    const std::vector<ReportRow> rows = rows_.rows_of(blocks_, moments_, peak_, most_rows_);
+    std::map<BlockOrigin, size_t> numbers;
+    Json origins = Json::array();
     std::vector<int64_t> begin;
     Json length = Json::array();
     Json origin = Json::array();
@@ -122,7 +238,9 @@ class DataOfRecording {
       const ReportRow& row = rows[i];
       begin.push_back(static_cast<int64_t>(row.begin));
       length.push_back(row.end - row.begin);
-      origin.push_back(row.origin);
+      const auto [number, is_new] = numbers.emplace(row.origin, numbers.size());
+      if (is_new) origins.push_back(row.origin);
+      origin.push_back(number->second);
       bytes.push_back(row.bytes);
       if (row.blocks > 1) several.push_back({i, row.blocks});
     }
@@ -136,50 +254,41 @@ class DataOfRecording {
     int64_t peak_bytes = 0;
     int64_t kept_bytes = 0;
 
-    void add(const RegionRow& other) {
-      totals.regions += other.totals.regions;
-      totals.forward.ops += other.totals.forward.ops;
-      totals.forward.ns += other.totals.forward.ns;
-      totals.replay.ops += other.totals.replay.ops;
-      totals.replay.ns += other.totals.replay.ns;
-      totals.slots += other.totals.slots;
-      totals.kept_slots += other.totals.kept_slots;
-      peak_bytes += other.peak_bytes;
-      kept_bytes += other.kept_bytes;
+    void add(const RegionTotals& other) {
+      totals.regions += other.regions;
+      totals.forward.ops += other.forward.ops;
+      totals.forward.ns += other.forward.ns;
+      totals.replay.ops += other.replay.ops;
+      totals.replay.ns += other.replay.ns;
+      totals.slots += other.slots;
+      totals.kept_slots += other.kept_slots;
     }
   };
 
+  /// One row per label. If there are too many, labels that differ only by numbers share a row.
   std::vector<RegionRow> region_rows() const {
+    const bool is_folded = summary_.regions.size() > kMostLabels;
     std::vector<RegionRow> rows;
-    std::map<std::string, size_t> places;
+    std::map<std::string, size_t> shown;     // rows by the label that they show
+    std::map<std::string, size_t> by_label;  // rows by the label of a region
     for (const RegionTotals& totals : summary_.regions) {
-      const bool is_new = places.emplace(totals.label, rows.size()).second;
-      if (is_new) rows.push_back({totals});
+      std::string label = is_folded ? folded_label(totals.label) : totals.label;
+      if (rows.size() >= kMostLabels && shown.count(label) == 0) label = "other labels";
+      const auto [known, is_new] = shown.emplace(label, rows.size());
+      if (is_new) rows.emplace_back().totals.label = label;
+      rows[known->second].add(totals);
+      by_label.emplace(totals.label, known->second);
     }
     for (const MemoryBlock& block : blocks_) {
       const uint64_t region = rows_.region_of(block);
-      const auto known = region == 0 ? places.end() : places.find(labels_.of(region));
-      if (known == places.end()) continue;
+      const auto known = region == 0 ? by_label.end() : by_label.find(labels_.of(region));
+      if (known == by_label.end()) continue;
       RegionRow& row = rows[known->second];
       if (peak_event_ != MemoryBlock::kNone && block.is_alive_after(peak_event_))
         row.peak_bytes += block.bytes;
       if (block.kind == BlockKind::kKept) row.kept_bytes += block.bytes;
     }
-    return rows.size() > kMostLabels ? like_regions(rows) : rows;
-  }
-
-  /// Joins labels that differ only by numbers into one row.
-  static std::vector<RegionRow> like_regions(const std::vector<RegionRow>& rows) {
-    std::vector<RegionRow> folded;
-    std::map<std::string, size_t> places;
-    for (const RegionRow& row : rows) {
-      std::string label = folded_label(row.totals.label);
-      if (folded.size() == kMostLabels && places.count(label) == 0) label = "other labels";
-      const auto [known, is_new] = places.emplace(label, folded.size());
-      if (is_new) folded.emplace_back().totals.label = label;
-      folded[known->second].add(row);
-    }
-    return folded;
+    return rows;
   }
 
   Json regions() {
@@ -205,20 +314,14 @@ class DataOfRecording {
     }
     for (size_t i = 0; i < std::min(recording_.plans.size(), kMostPlans); ++i) {
       const auto& plan = recording_.plans[i];
-      const int64_t base = alive_at(plan.time_ns);
+      int64_t most = 0;  // bytes that a step added to those alive when it began
+      for (const auto& [begin_ns, end_ns] : planned_steps(recording_, plan, ends[i]))
+        most = std::max(most, most_between(begin_ns, end_ns) - alive_at(begin_ns));
       all.push_back({plan.time_ns, ends[i], texts_.number_of(recording_.text(plan.label)),
-                     plan.budget_bytes, plan.predicted_peak_bytes, plan.plain_peak_bytes, base,
-                     most_of_steps(planned_steps(recording_, plan, ends[i]))});
+                     plan.budget_bytes, plan.predicted_peak_bytes, plan.plain_peak_bytes,
+                     alive_at(plan.time_ns), most});
     }
     return all;
-  }
-
-  /// The most bytes that a step added to those alive when it began.
-  int64_t most_of_steps(const std::vector<std::pair<TimeNs, TimeNs>>& steps) const {
-    int64_t most = 0;
-    for (const auto& [begin_ns, end_ns] : steps)
-      most = std::max(most, most_between(begin_ns, end_ns) - alive_at(begin_ns));
-    return most;
   }
 
   int64_t alive_at(TimeNs time_ns) const {

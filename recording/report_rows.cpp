@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-#include "report_rows.h"
+// Rows for what is alive at each moment of a chart, few enough for a page.
+#include "report_data.h"
 
 #include <algorithm>
 #include <map>
@@ -24,21 +25,6 @@ void keep_largest(std::vector<ReportRow>& rows, size_t peak, size_t limit) {
     return a.bytes > b.bytes;
   });
   rows.resize(limit);
-}
-
-/// Returns the origins that rows use, and numbers them anew.
-std::vector<BlockOrigin> used_origins(std::vector<ReportRow>& rows,
-                                      const std::map<BlockOrigin, size_t>& numbers) {
-  std::vector<BlockOrigin> all(numbers.size());
-  for (const auto& [origin, number] : numbers) all[number] = origin;
-  std::vector<BlockOrigin> used;
-  std::unordered_map<size_t, size_t> places;
-  for (ReportRow& row : rows) {
-    const auto [place, is_new] = places.emplace(row.origin, used.size());
-    if (is_new) used.push_back(all[row.origin]);
-    row.origin = place->second;
-  }
-  return used;
 }
 
 }  // namespace
@@ -72,17 +58,16 @@ BlockOrigin RowMaker::origin_of(const MemoryBlock& block) const {
           texts_.number_of(recording_.text(block.line))};
 }
 
-std::pair<std::vector<ReportRow>, std::vector<BlockOrigin>> RowMaker::rows_of(
-    const std::vector<MemoryBlock>& blocks, const std::vector<size_t>& moments, size_t peak,
-    size_t limit) const {
-  std::map<BlockOrigin, size_t> origins;
-  std::map<std::tuple<size_t, size_t, size_t>, ReportRow> by_key;
+std::vector<ReportRow> RowMaker::rows_of(const std::vector<MemoryBlock>& blocks,
+                                         const std::vector<size_t>& moments, size_t peak,
+                                         size_t limit) const {
+  std::map<std::tuple<size_t, size_t, BlockOrigin>, ReportRow> by_key;
   for (const MemoryBlock& block : blocks) {
     const size_t begin = first_from(moments, block.begin);
     const size_t end =
         block.end == MemoryBlock::kNone ? moments.size() : first_from(moments, block.end);
     if (begin == end) continue;
-    const auto origin = origins.emplace(origin_of(block), origins.size()).first->second;
+    const BlockOrigin origin = origin_of(block);
     ReportRow& row =
         by_key.try_emplace({begin, end, origin}, ReportRow{begin, end, origin}).first->second;
     ++row.blocks;
@@ -93,8 +78,7 @@ std::pair<std::vector<ReportRow>, std::vector<BlockOrigin>> RowMaker::rows_of(
   keep_largest(rows, peak, limit);
   std::stable_sort(rows.begin(), rows.end(),
                    [](const ReportRow& a, const ReportRow& b) { return a.begin < b.begin; });
-  std::vector<BlockOrigin> used = used_origins(rows, origins);
-  return {std::move(rows), std::move(used)};
+  return rows;
 }
 
 }  // namespace remat::detail

@@ -11,8 +11,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "op_nesting.h"
-
 namespace remat::detail {
 namespace {
 

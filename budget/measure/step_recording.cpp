@@ -240,7 +240,7 @@ StepRecording::StepRecording() : listener_(std::make_shared<StepListener>()) {
     throw;
   }
   ops_ = std::make_shared<Ops>(listener_);
-  TraceSinks::get().add(ops_);
+  add_trace_sink(ops_);
   node_callback = at::addThreadLocalCallback(node_callbacks());
 }
 
@@ -255,7 +255,7 @@ std::unique_ptr<StepRecording> StepRecording::try_make() {
 StepRecording::~StepRecording() {
   if (node_callback) at::removeCallback(*std::exchange(node_callback, std::nullopt));
   if (result_callback) at::removeCallback(*std::exchange(result_callback, std::nullopt));
-  TraceSinks::get().remove(*ops_);
+  remove_trace_sink(*ops_);
   listener_->stop();
   StepListener::current = nullptr;
 }

@@ -233,20 +233,25 @@ TEST_CASE("A full disk hands over to host memory", "[offload][disk]") {
 
 TEST_CASE("Pieces of any sizes fit where others were", "[offload][disk]") {
   const Folder folder;
-  detail::DiskFile file(folder.path(), 10 * 4096, std::make_shared<detail::DiskCalls>());
-  std::vector<detail::DiskFile::Piece> pieces;
-  for (int i = 0; i < 10; ++i) pieces.push_back(file.take(4000).value());
-  CHECK_FALSE(file.take(1));
-  for (const size_t i : {3, 5, 4, 9}) file.give_back(pieces[i]);
-  CHECK_FALSE(file.take(3 * 4096 + 1));
-  const auto three = file.take(3 * 4096);
+  const auto disk = disk_memory({.directory = folder.path(), .max_bytes = 10 * 4096});
+  const auto take = [&](int64_t bytes) { return disk->take(bytes, at::kCPU); };
+  std::vector<std::unique_ptr<OffloadMemory::Block>> blocks;
+  for (int i = 0; i < 10; ++i) REQUIRE(blocks.emplace_back(take(4000)));
+  CHECK_FALSE(take(1));
+  for (const size_t i : {3, 5, 4, 9}) blocks[i] = nullptr;
+  CHECK_FALSE(take(3 * 4096 + 1));
+  const auto one = take(1);  // block 9's place, since the places of 3 to 5 are together larger
+  auto three = take(3 * 4096);
+  REQUIRE(one);
   REQUIRE(three);
-  CHECK(three->offset == 3 * 4096);
-  CHECK(file.take(1)->offset == 9 * 4096);
-  file.give_back(*three);
-  CHECK(file.take(4096)->bytes == 4096);
-  CHECK(file.take(2 * 4096));
-  CHECK_FALSE(file.take(1));
+  CHECK_FALSE(take(1));
+  three = nullptr;
+  const auto first = take(4096);
+  const auto rest = take(2 * 4096);
+  CHECK(first);
+  CHECK(rest);
+  CHECK_FALSE(take(1));
+  CHECK(disk->system_bytes() == 10 * 4096);
 }
 
 TEST_CASE("A folder that is not there is named", "[offload][disk]") {

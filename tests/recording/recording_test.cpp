@@ -14,7 +14,6 @@
 
 #include <remat/recording/recording.h>
 
-#include <remat/recording/byte_writer.h>
 #include <remat/recording/recording_writer.h>
 #include "recording/sample_recording.h"
 #include "support/catch.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <vector>
 
-#include <remat/recording/byte_writer.h>
 #include <remat/recording/recording_writer.h>
 
 namespace remat::test {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -65,17 +66,8 @@ enum class OpPhase : uint8_t {
 
 /// "outside", "forward", "replay", "backward"
 constexpr const char* phase_name(OpPhase phase) {
-  switch (phase) {
-    case OpPhase::kOutside:
-      return "outside";
-    case OpPhase::kForward:
-      return "forward";
-    case OpPhase::kReplay:
-      return "replay";
-    case OpPhase::kBackward:
-      return "backward";
-  }
-  return "no phase";
+  constexpr const char* kNames[] = {"outside", "forward", "replay", "backward"};
+  return kNames[static_cast<size_t>(phase)];
 }
 
 /// An op has run, on any thread.

@@ -33,10 +33,8 @@ struct MemoryBlock {
 
   size_t begin = 0;    ///< Recording::memory[begin] allocated it
   size_t end = kNone;  ///< Recording::memory[end] freed it; kNone: it was not freed
-  uint64_t address = 0;
   int64_t bytes = 0;
   StringId device = 0;
-  uint32_t thread = 0;
   BlockKind kind = BlockKind::kOutside;
   size_t op = kNone;    ///< Index in Recording::ops of the innermost op that made it; kNone: none
   size_t node = kNone;  ///< Index in Recording::nodes of the innermost node that made it, or whose

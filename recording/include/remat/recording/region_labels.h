@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Names of regions and calls by their numbers.
+// Names of regions and calls by their numbers, and without numbers.
 #pragma once
 
+#include <cctype>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -12,6 +13,19 @@
 #include <remat/recording/recording.h>
 
 namespace remat::detail {
+
+/// Replaces each run of digits by a star: "layer.12" becomes "layer.*".
+inline std::string folded_label(const std::string& label) {
+  std::string folded;
+  bool in_number = false;
+  for (const char c : label) {
+    const bool is_digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
+    if (!is_digit) folded += c;
+    if (is_digit && !in_number) folded += '*';
+    in_number = is_digit;
+  }
+  return folded;
+}
 
 class RegionLabels {
  public:

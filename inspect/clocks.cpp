@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
+// The clocks of threads and of replays.
 #include <remat/inspect/replay_clock.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <mutex>
 #include <string_view>
@@ -14,6 +16,25 @@
 #include <remat/inspect/trace_sinks.h>
 
 namespace remat {
+namespace {
+
+/// Limit on wall time added since the last exact reading, in case the thread was interrupted.
+constexpr int64_t kMaxWallNs = 15'000;
+
+}  // namespace
+
+int64_t frequent_thread_ns() {
+  static thread_local int64_t exact_ns = 0;            // last result of thread_ns()
+  static thread_local int64_t exact_at = -kMaxWallNs;  // wall time of that reading
+  static thread_local int64_t newest_ns = 0;
+  const int64_t now_ns = wall_ns();
+  if (now_ns - exact_at >= kMaxWallNs) {
+    exact_ns = thread_ns();
+    exact_at = now_ns;
+  }
+  newest_ns = std::max(newest_ns, exact_ns + now_ns - exact_at);
+  return newest_ns;
+}
 
 class ReplayClock::Sink final : public TraceSink {
  public:
@@ -39,11 +60,11 @@ class ReplayClock::Sink final : public TraceSink {
 };
 
 ReplayClock::ReplayClock() : sink_(std::make_shared<Sink>()) {
-  TraceSinks::get().add(sink_);
+  add_trace_sink(sink_);
 }
 
 ReplayClock::~ReplayClock() {
-  TraceSinks::get().remove(*sink_);
+  remove_trace_sink(*sink_);
 }
 
 double ReplayClock::cpu_seconds() const {

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-#include "packed_tickets.h"
+#include "tickets.h"
 
+#include <ATen/ops/as_strided.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <utility>
-
-#include "kept_ticket.h"
 
 #include <remat/engine/held_storage.h>
 
@@ -18,6 +17,23 @@ namespace {
 const c10::StorageImpl* address_of(const at::Tensor& tensor) {
   return tensor.storage().unsafeGetStorageImpl();
 }
+
+class PackedTicket final : public OffloadStore::Ticket {
+ public:
+  PackedTicket(const at::Tensor& tensor, PackedTickets::Unpack unpack,
+               PackedTickets::TicketPtr packed)
+      : sizes_(tensor.sizes()),
+        strides_(tensor.strides()),
+        unpack_(std::move(unpack)),
+        packed_(std::move(packed)) {}
+  at::Tensor get() override { return at::as_strided(unpack_(packed_->get()), sizes_, strides_); }
+
+ private:
+  c10::DimVector sizes_;
+  c10::DimVector strides_;
+  PackedTickets::Unpack unpack_;
+  PackedTickets::TicketPtr packed_;
+};
 
 }  // namespace
 
@@ -44,6 +60,22 @@ struct PackedTickets::Entry {
   at::ScalarType dtype;
 };
 
+PackedTickets::TicketPtr PackedTickets::put(const at::Tensor& tensor) const {
+  if (!store_) return std::make_shared<KeptTicket>(tensor);
+  TicketPtr ticket = store_->put(tensor);
+  TORCH_CHECK_VALUE(ticket, where_, " store: expected a ticket, got null.");
+  return ticket;
+}
+
+PackedTickets::TicketPtr PackedTickets::put(
+    const at::Tensor& tensor, const std::function<std::pair<at::Tensor, Unpack>()>& pack) {
+  if (TicketPtr known = find(tensor)) return known;
+  auto [packed, unpack] = pack();
+  auto ticket = std::make_shared<PackedTicket>(tensor, std::move(unpack), put(packed));
+  add(tensor, ticket);
+  return ticket;
+}
+
 PackedTickets::TicketPtr PackedTickets::find(const at::Tensor& tensor) const {
   const std::lock_guard lock(mutex_);
   const auto entry = entries_.find(address_of(tensor));
@@ -54,13 +86,11 @@ PackedTickets::TicketPtr PackedTickets::find(const at::Tensor& tensor) const {
 void PackedTickets::add(const at::Tensor& tensor, const TicketPtr& ticket) {
   auto entry = std::make_shared<const Entry>(tensor, ticket);
   const std::lock_guard lock(mutex_);
-  if (entries_.size() >= most_) forget_gone();
+  if (entries_.size() >= most_) {
+    std::erase_if(entries_, [](const auto& known) { return known.second->ticket.expired(); });
+    most_ = std::max(kFew, 2 * entries_.size());
+  }
   entries_.insert_or_assign(address_of(tensor), std::move(entry));
-}
-
-void PackedTickets::forget_gone() {
-  std::erase_if(entries_, [](const auto& entry) { return entry.second->ticket.expired(); });
-  most_ = std::max(kFew, 2 * entries_.size());
 }
 
 bool fills_memory(const at::Tensor& tensor) {
@@ -68,16 +98,8 @@ bool fills_memory(const at::Tensor& tensor) {
          tensor.nbytes() == tensor.storage().nbytes();
 }
 
-std::shared_ptr<OffloadStore::Ticket> put_in(const std::shared_ptr<OffloadStore>& store,
-                                             const at::Tensor& tensor, const char* where) {
-  if (!store) return std::make_shared<KeptTicket>(tensor);
-  std::shared_ptr<OffloadStore::Ticket> ticket = store->put(tensor);
-  TORCH_CHECK_VALUE(ticket, where, " store: expected a ticket, got null.");
-  return ticket;
-}
-
-std::optional<OffloadTerms> limits_of(const std::shared_ptr<OffloadStore>& store) {
-  if (store) return store->limits();
+std::optional<OffloadTerms> PackedTickets::limits() const {
+  if (store_) return store_->limits();
   // Without a store nothing leaves the device.
   return OffloadTerms{.places = {}, .min_bytes = OffloadPlace::kNoLimit};
 }

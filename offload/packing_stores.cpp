@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Rounding of numbers, scaled by a power of two, to a type with fewer bits.
+// Stores that pack: masks into bits; numbers, scaled by a power of two, into a type with fewer
+// bits.
+#include <remat/offload/mask_store.h>
 #include <remat/offload/rounding_store.h>
 
 #include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/as_strided.h>
+#include <ATen/ops/bitwise_and.h>
+#include <ATen/ops/bitwise_left_shift.h>
+#include <ATen/ops/bitwise_right_shift.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
+#include <c10/util/irange.h>
 
 #include <algorithm>
 #include <limits>
@@ -20,10 +26,68 @@
 #include <unordered_map>
 #include <utility>
 
-#include "packed_tickets.h"
+#include "tickets.h"
 
 namespace remat {
 namespace {
+
+constexpr int64_t kBits = 8;
+
+/// Packs bools into bits: bit i of byte k is element 8 k + i, in memory order.
+at::Tensor pack(const at::Tensor& mask) {
+  const at::Tensor values = at::as_strided(mask, {mask.numel()}, {1}).view(at::kByte);
+  const at::Tensor bits = at::zeros({(values.numel() + kBits - 1) / kBits}, values.options());
+  for (const auto i : c10::irange(std::min(kBits, values.numel()))) {
+    // A byte of reinterpreted memory may have bits other than the last.
+    const at::Tensor each = values.slice(0, i, std::nullopt, kBits).ne(0).view(at::kByte);
+    bits.narrow(0, 0, each.numel()).bitwise_or_(at::bitwise_left_shift(each, i));
+  }
+  return bits;
+}
+
+at::Tensor unpack(const at::Tensor& bits, int64_t count) {
+  const at::Tensor values = at::empty({count}, bits.options());
+  for (const auto i : c10::irange(std::min(kBits, count))) {
+    const at::Tensor each = values.slice(0, i, std::nullopt, kBits);
+    each.copy_(at::bitwise_and(at::bitwise_right_shift(bits.narrow(0, 0, each.numel()), i), 1));
+  }
+  return values.view(at::kBool);
+}
+
+class Masks final : public MaskStore {
+ public:
+  explicit Masks(std::shared_ptr<OffloadStore> store)
+      : tickets_(std::move(store), "[mask_store]") {}
+
+  std::shared_ptr<Ticket> put(const at::Tensor& tensor) override {
+    if (tensor.scalar_type() != at::kBool || !detail::fills_memory(tensor))
+      return tickets_.put(tensor);
+    return tickets_.put(tensor, [&] {
+      at::Tensor bits = pack(tensor);
+      const std::lock_guard lock(mutex_);
+      ++stats_.count;
+      stats_.mask_bytes += static_cast<int64_t>(tensor.nbytes());
+      stats_.packed_bytes += static_cast<int64_t>(bits.nbytes());
+      detail::PackedTickets::Unpack unpacks = [count = tensor.numel()](const at::Tensor& packed) {
+        return unpack(packed, count);
+      };
+      return std::pair(std::move(bits), std::move(unpacks));
+    });
+  }
+
+  std::optional<OffloadTerms> limits() const override { return tickets_.limits(); }
+  bool is_exact() const override { return !tickets_.store() || tickets_.store()->is_exact(); }
+
+  MaskStats stats() const override {
+    const std::lock_guard lock(mutex_);
+    return stats_;
+  }
+
+ private:
+  detail::PackedTickets tickets_;
+  mutable std::mutex mutex_;  // its holder never waits for anything
+  MaskStats stats_;
+};
 
 /// Number of elements processed at once, so that temporaries are small beside most tensors.
 constexpr int64_t kPieceSize = int64_t{1} << 20;
@@ -195,45 +259,27 @@ class RoundingErrors {
   std::unordered_map<c10::Device, at::Tensor> errors_;
 };
 
-class RoundedTicket final : public OffloadStore::Ticket {
- public:
-  RoundedTicket(const at::Tensor& tensor, RoundedValues values,
-                std::shared_ptr<OffloadStore::Ticket> rounded)
-      : sizes_(tensor.sizes()),
-        strides_(tensor.strides()),
-        values_(std::move(values)),
-        rounded_(std::move(rounded)) {}
-  at::Tensor get() override {
-    return at::as_strided(values_.values_of(rounded_->get()), sizes_, strides_);
-  }
-
- private:
-  c10::DimVector sizes_;
-  c10::DimVector strides_;
-  RoundedValues values_;
-  std::shared_ptr<OffloadStore::Ticket> rounded_;
-};
-
 class Rounding final : public RoundingStore {
  public:
   Rounding(const SmallType& small, std::shared_ptr<OffloadStore> store)
-      : small_(small), store_(std::move(store)) {}
+      : small_(small), tickets_(std::move(store), "[rounding_store]") {}
 
   std::shared_ptr<Ticket> put(const at::Tensor& tensor) override {
-    if (!is_rounded(tensor)) return put_in(tensor);
-    if (std::shared_ptr<Ticket> known = tickets_.find(tensor)) return known;
-    const at::Tensor values = flat(tensor);
-    RoundedValues rounded(values, small_);
-    errors_.add(values, rounded);
-    count(tensor, rounded.rounded());
-    std::shared_ptr<Ticket> inner = put_in(rounded.take_rounded());
-    const auto ticket =
-        std::make_shared<RoundedTicket>(tensor, std::move(rounded), std::move(inner));
-    tickets_.add(tensor, ticket);
-    return ticket;
+    if (!is_rounded(tensor)) return tickets_.put(tensor);
+    return tickets_.put(tensor, [&] {
+      const at::Tensor values = flat(tensor);
+      RoundedValues of(values, small_);
+      errors_.add(values, of);
+      at::Tensor rounded = of.take_rounded();
+      count(tensor, rounded);
+      detail::PackedTickets::Unpack unpack = [of = std::move(of)](const at::Tensor& packed) {
+        return of.values_of(packed);
+      };
+      return std::pair(std::move(rounded), std::move(unpack));
+    });
   }
 
-  std::optional<OffloadTerms> limits() const override { return detail::limits_of(store_); }
+  std::optional<OffloadTerms> limits() const override { return tickets_.limits(); }
 
   RoundingStats stats() const override {
     std::unique_lock lock(mutex_);
@@ -256,12 +302,7 @@ class Rounding final : public RoundingStore {
     stats_.rounded_bytes += static_cast<int64_t>(rounded.nbytes());
   }
 
-  std::shared_ptr<Ticket> put_in(const at::Tensor& tensor) const {
-    return detail::put_in(store_, tensor, "[rounding_store]");
-  }
-
   const SmallType small_;
-  const std::shared_ptr<OffloadStore> store_;
   detail::PackedTickets tickets_;
   RoundingErrors errors_;
   mutable std::mutex mutex_;
@@ -269,6 +310,10 @@ class Rounding final : public RoundingStore {
 };
 
 }  // namespace
+
+std::shared_ptr<MaskStore> mask_store(std::shared_ptr<OffloadStore> store) {
+  return std::make_shared<Masks>(std::move(store));
+}
 
 std::shared_ptr<RoundingStore> rounding_store(c10::ScalarType dtype,
                                               std::shared_ptr<OffloadStore> store) {
