@@ -3,16 +3,22 @@
 """Measures auto_checkpoint() on realistic models: what a budget takes and costs, compared with the plan's predictions.
 
   bench_auto_checkpoint.py [MODEL ...] [--budgets 20,30,40,50,60,70,80,90] [--markdown]
+  bench_auto_checkpoint.py --peers [MODEL ...]
 
 Models are those of budget_models.py and, by their names, of python/tests/models. Each trains as users train it, with the loss
-inside the wrapped function, except for gpt2_loss_outside. It is measured once, and its plan file serves all budgets. A row is a
+inside the wrapped function. It is measured once, and its plan file serves all budgets. A row is a
 share of the peak without remat: whether loss, gradients, buffers and random generator are bitwise those of plain in each of
 two steps; the measured peak over the predicted one, and over the budget; the CPU time of replays over that of the rest of the
 step (median of several), measured and predicted. Peaks are bytes that the CPU allocator hands out beyond those alive when the
 step begins. One thread.
+
+--peers compares with torch's own ways instead (torch.utils.checkpoint of every block; selective checkpointing that saves matrix
+products; activation_memory_budget under aot_eager, where it compiles): peak and time of each over plain, and the time of a model
+that is planned for that peak. Ways take turns; medians of the ratios of rounds.
 """
 
 import argparse
+import functools
 import gc
 import pathlib
 import statistics
@@ -24,10 +30,16 @@ import warnings
 import budget_models
 import numpy
 import torch
+from torch.utils import checkpoint as torch_checkpoint
 
 import remat_meta as remat
 
 TIMED_STEPS = 5
+ROUNDS_OF_PEERS = 15
+MATMULS = [
+    getattr(torch.ops.aten, op).default
+    for op in ("mm", "addmm", "bmm", "_scaled_dot_product_flash_attention_for_cpu", "convolution")
+]
 
 
 class Trained:
@@ -39,12 +51,7 @@ class Trained:
         self.call = self.model.call
 
     def wrap(self, budget, plan):
-        """Wraps the model itself if the loss is outside, else the whole step."""
         module, call = self.model.module, self.model.call
-        if self.model.loss_outside:
-            vars(module).pop("forward", None)
-            remat.auto_checkpoint(module, budget, plan=plan)
-            return module
         step = remat.auto_checkpoint(lambda *batch: call(module, batch), budget, plan=plan, name=type(module).__name__)
         self.call = lambda module, batch: step(*batch)
         return step
@@ -52,7 +59,7 @@ class Trained:
     def step(self, seed):
         """Runs a step. Returns loss, gradients, buffers and random state; peak; CPU seconds of the step and of its replays."""
         module = self.model.module
-        module.zero_grad(set_to_none=self.model.set_to_none)
+        module.zero_grad(set_to_none=False)
         torch.manual_seed(seed)
         numpy.random.seed(seed)  # wav2vec2 draws its masks there
         gc.collect()
@@ -149,14 +156,72 @@ def print_rows(name, shares, markdown):
                 )
 
 
+def checkpoint_blocks(trained, **options):
+    """Checkpoints every block with the library's own switch."""
+    trained.model.module.gradient_checkpointing_enable({"use_reentrant": False, **options})
+
+
+def save_matmuls(trained):
+    contexts = functools.partial(torch_checkpoint.create_selective_checkpoint_contexts, MATMULS)
+    checkpoint_blocks(trained, context_fn=contexts)
+
+
+def compile_within_half(trained):
+    import torch._functorch.config as config
+
+    config.activation_memory_budget = 0.5
+    torch._dynamo.reset()
+    call = trained.call
+    compiled = torch.compile(lambda *batch: call(trained.model.module, batch), backend="aot_eager")
+    trained.call = lambda module, batch: compiled(*batch)
+
+
+PEERS = {"torch checkpoint": checkpoint_blocks, "SAC, matmuls": save_matmuls, "compile, budget 0.5": compile_within_half}
+
+
+def compare(name, peer):
+    plain, other, ours = (Trained(name) for _ in range(3))
+    PEERS[peer](other)
+    for trained in (plain, other, ours):
+        for _ in range(2):
+            trained.step(1)
+    plain_peak, peak = (trained.step(1)[1] for trained in (plain, other))
+    wrapped = ours.wrap(peak, None)
+    for _ in range(5):
+        ours.step(1)
+    plan = remat.memory_plan(wrapped)
+    rounds = [[trained.step(1)[2] for trained in (plain, other, ours)] for _ in range(ROUNDS_OF_PEERS)]
+    over, own = (statistics.median(seconds[i] / seconds[0] - 1 for seconds in rounds) for i in (1, 2))
+    points = [point.peak_bytes for point in plan.frontier() if point.overhead <= over]
+    print(
+        f"{name:14} {peer:20} peak {peak / 1e6:8.2f} MB ({100 * peak / plain_peak:.0f} % of plain): "
+        f"{100 * over:+5.1f} %; auto_checkpoint in {plan.predicted_peak_bytes / 1e6:.2f} MB: "
+        f"{100 * own:+5.1f} % (predicted {100 * plan.predicted_overhead:.1f} % run again); in that time "
+        f"{min(points) / 1e6 if points else float('nan'):.2f} MB are predicted",
+        flush=True,
+    )
+
+
+def print_peers(names):
+    for name in names:
+        for peer in PEERS:
+            try:
+                compare(name, peer)
+            except Exception as error:
+                print(f"{name:14} {peer:20} does not run: {type(error).__name__}: {str(error).splitlines()[0][:150]}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(budget_models.MODELS))
     parser.add_argument("--budgets", default="20,30,40,50,60,70,80,90")
     parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--peers", action="store_true", help="compare with torch's ways; models: gpt2, bart, t5 by default")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    if arguments.peers:
+        return print_peers(arguments.models or ["gpt2", "bart", "t5"])
     if arguments.markdown:
         print("| model | budget | measured peak | of predicted | of the budget | runs again (predicted) | bitwise |")
         print("|---|---|---|---|---|---|---|")

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs steps that offload over links of a given speed: bits, peaks, times, and how much of the copies is hidden.
 
-  bench_offload.py [MODEL ...] [--rounds N] [--gbps 1 4 16] [--plans 30 40 60] [--disk FOLDER]
+  bench_offload.py [MODEL ...] [--rounds N] [--gbps 1 4 16] [--plans 30 40 60]
 
 Both memories are the CPU's, and remat's copies take as long as on a link of that speed, with each direction on its own. Copies
 of torch.autograd.graph.save_on_cpu and of checkpoints that copy their input (as Unsloth's do) run at memory speed and are
@@ -17,16 +17,12 @@ Plans: for budgets of so many percent of plain's peak: the predicted overhead of
 and the measured one (steps of plain and of the plan in turns); the time that threads waited for copies in a step, measured and
 predicted; the measured peak over the predicted one, which holds for every speed of the link; bytes moved per step. Both windows
 of the store have a sixteenth of plain's peak. Copies between two places in CPU memory also slow down the computation.
---disk: how fast tensors go to a file in that folder and come back, compared with dd with direct I/O.
 """
 
 import argparse
 import ctypes
 import functools
-import pathlib
-import re
 import statistics
-import subprocess
 import time
 
 import torch
@@ -231,50 +227,6 @@ def plans_of(model, rounds, gbps, shares):
             print("| " + " | ".join(cells) + " |", flush=True)
 
 
-def dd(*arguments):
-    """Returns the speed in GB/s."""
-    command = ["dd", *arguments, "bs=16M", "count=32"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env={"LC_ALL": "C"})
-    size, seconds = re.search(r"(\d+) bytes .*, ([0-9.e-]+) s,", done.stderr).groups()
-    return int(size) / float(seconds) / 1e9
-
-
-def disk_table(folder):
-    tensors, size = 32, 16 << 20
-    store = remat.offload("disk", directory=folder, min_bytes=0, prefetch_bytes=4 * size, max_leaving_bytes=4 * size)
-    file = pathlib.Path(folder) / "bench_offload.dd"
-    gigabytes = tensors * size / 1e9
-    print("\n| | out | in |\n|---|---|---|")
-    disk_seconds(store, tensors, size)  # creates the file and warms up
-    for _ in range(3):  # in turns: the speed of a shared disk varies
-        try:
-            out_dd = dd("if=/dev/zero", f"of={file}", "oflag=direct", "conv=fsync")
-            in_dd = dd(f"if={file}", "of=/dev/null", "iflag=direct")
-        finally:
-            file.unlink(missing_ok=True)
-        print(f"| dd, direct | {out_dd:.2f} GB/s | {in_dd:.2f} GB/s |")
-        out_s, in_s = disk_seconds(store, tensors, size)
-        print(f"| remat | {gigabytes / out_s:.2f} GB/s | {gigabytes / in_s:.2f} GB/s |")
-
-
-def disk_seconds(store, count, size):
-    """Seconds until all arguments of near-empty regions have been offloaded, and until all are back."""
-    region = remat.checkpoint(offload_inputs=True, offload_store=store)(lambda x, w: x[:1] * w)
-    w = torch.ones(1, requires_grad=True)
-    tensors = [torch.rand(size // 4) for _ in range(count)]
-    left = store.stats()["left_count"]
-    begin = time.perf_counter()
-    results = [region(tensors.pop(), w) for _ in range(count)]
-    while store.stats()["left_count"] < left + count:
-        region(w + 0, w)  # a new entry makes the one before it leave
-        time.sleep(1e-4)
-    out_s = time.perf_counter() - begin
-    begin = time.perf_counter()
-    while results:
-        results.pop().backward()
-    return out_s, time.perf_counter() - begin
-
-
 def keep_freed_memory():
     """Keeps freed memory, as allocators of devices do. By default glibc returns large blocks, and copies fault in new pages."""
     libc, trim_threshold, mmap_threshold = ctypes.CDLL(None), -1, -3
@@ -288,7 +240,6 @@ def main():
     parser.add_argument("--rounds", type=int, default=5, help="steps that are timed, of each row (5)")
     parser.add_argument("--gbps", type=float, nargs="+", default=[1.0, 4.0, 16.0], help="speeds of links (1 4 16)")
     parser.add_argument("--plans", type=int, nargs="*", default=[30, 40, 60], metavar="PERCENT", help="budgets (30 40 60)")
-    parser.add_argument("--disk", metavar="FOLDER", help="measure a file there, too")
     options = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()
@@ -296,8 +247,6 @@ def main():
         table_of(model, options.rounds, options.gbps)
         if options.plans:
             plans_of(model, options.rounds, options.gbps, options.plans)
-    if options.disk:
-        disk_table(options.disk)
 
 
 if __name__ == "__main__":

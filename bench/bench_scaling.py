@@ -20,79 +20,73 @@ import remat_meta as remat
 from remat_meta import CheckpointPolicy, PolicyTable
 
 SAVE = CheckpointPolicy.SAVE
-ENGINES = ("function", "tape")
-ROWS = {}
-
-
-def row(unit, divide=1, engines=()):
-    """Adds a row of n / divide units for make(n), which returns a step of n units; with engines, a row per engine."""
-
-    def add(make):
-        for engine in engines:
-            ROWS[f"{make.__name__}_{engine}"] = functools.partial(make, engine=engine), unit, divide
-        if not engines:
-            ROWS[make.__name__] = make, unit, divide
-        return make
-
-    return add
+ROWS = {}  # name: (function from n to a step of n units, unit, what n is divided by)
 
 
 def leaf(*shape):
     return torch.rand(*shape).requires_grad_()
 
 
-def saved(*ops):
-    table = PolicyTable()
-    for op in ops:
-        table = table.op(op, SAVE)
-    return table
+def saved(op):
+    return PolicyTable().op(op, SAVE)
 
 
-def chained(op, **options):
-    def make(n):
-        x = leaf(8)
+def region(fn, **options):
+    """Returns a step of one region with one argument."""
+    x = leaf(8)
+    return lambda: remat.checkpoint(**options)(fn)(x)
 
-        def fn(x):
-            x = x * 1
-            for _ in range(n):
-                x = op(x)
-            return x
 
-        return lambda: remat.checkpoint(**options)(fn)(x)
-
-    return make
+def chained(op, n, **options):
+    return region(lambda x: functools.reduce(lambda x, _: op(x), range(n), x * 1), **options)
 
 
 def drop(x):
     return F.dropout(x, 0.1)
 
 
-def add_chain(name, unit, op, divide=1, **options):
-    ROWS[name] = (chained(op, **options), unit, divide)
+def times_each(weights, **options):
+    return region(lambda x: functools.reduce(torch.mul, weights, x), **options)
 
 
-for engine in ENGINES:
-    add_chain(f"ops_{engine}", "op", torch.sin, replay=engine)
-    add_chain(f"draws_{engine}", "draw", drop, replay=engine)
-    add_chain(f"draws_saved_{engine}", "SAVE draw", drop, replay=engine, policy=saved("aten::bernoulli_"))
-    add_chain(f"calls_saved_{engine}", "SAVE call", torch.sin, replay=engine, policy=saved("aten::sin"))
-    add_chain(f"calls_saved_read_{engine}", "SAVE call and its reader", lambda x: x.sin().cos(), 2, replay=engine,
-              policy=saved("aten::sin"))  # fmt: skip
-    add_chain(f"calls_in_place_{engine}", "SAVE call in place", lambda x: x.mul_(1.01).sin().cos(), 2, replay=engine,
-              policy=saved("aten::mul_"))  # fmt: skip
+def writes_each(n, **options):
+    buffers = [torch.zeros(8) for _ in range(n)]
+
+    def fn(x):
+        for buffer in buffers:
+            buffer.add_(x.detach())
+            x = x.sin()
+        return x
+
+    return region(fn, **options)
+
+
+for engine in ("function", "tape"):
+    for name, unit, op, divide, more in (
+        ("ops", "op", torch.sin, 1, {}),
+        ("draws", "draw", drop, 1, {}),
+        ("draws_saved", "SAVE draw", drop, 1, {"policy": saved("aten::bernoulli_")}),
+        ("calls_saved", "SAVE call", torch.sin, 1, {"policy": saved("aten::sin")}),
+        ("calls_saved_read", "SAVE call and its reader", lambda x: x.sin().cos(), 2, {"policy": saved("aten::sin")}),
+        ("calls_in_place", "SAVE call in place", lambda x: x.mul_(1.01).sin().cos(), 2, {"policy": saved("aten::mul_")}),
+    ):
+        ROWS[f"{name}_{engine}"] = functools.partial(chained, op, replay=engine, **more), unit, divide
+    for name, unit, make in (
+        ("outside_read", "storage", lambda n, **options: times_each([leaf(1) for _ in range(n)], **options)),
+        ("outside_views", "view of one storage", lambda n, **options: times_each(leaf(n, 1).unbind(), **options)),
+        ("outside_written", "storage", writes_each),
+    ):
+        ROWS[f"{name}_{engine}"] = functools.partial(make, replay=engine), unit, 2
+
+
+def row(unit, divide=1):
+    return lambda make: ROWS.setdefault(make.__name__, (make, unit, divide))
 
 
 @row("region", 8)
 def regions(n):
     x = leaf(8)
-
-    def step(y=None):
-        y = x
-        for _ in range(n):
-            y = remat.checkpoint()(torch.sin)(y)
-        return y
-
-    return step
+    return lambda: functools.reduce(lambda y, _: remat.checkpoint()(torch.sin)(y), range(n), x)
 
 
 @row("argument")
@@ -107,99 +101,16 @@ def outputs(n):
     return lambda: torch.cat(remat.checkpoint()(lambda xs: tuple(x.sin() for x in xs.unbind()))(xs))
 
 
-def times_each(engine, weights):
-    def fn(x):
-        for w in weights:
-            x = x * w
-        return x
-
-    x = leaf(8)
-    return lambda: remat.checkpoint(replay=engine)(fn)(x)
-
-
-@row("storage", 2, ENGINES)
-def outside_read(n, engine):
-    return times_each(engine, [leaf(1) for _ in range(n)])
-
-
-@row("view of one storage", 2, ENGINES)
-def outside_views(n, engine):
-    return times_each(engine, leaf(n, 1).unbind())
-
-
-@row("storage", 2, ENGINES)
-def outside_written(n, engine):
-    buffers = [torch.zeros(8) for _ in range(n)]
-
-    def fn(x):
-        for buffer in buffers:
-            buffer.add_(x.detach())
-            x = x.sin()
-        return x
-
-    x = leaf(8)
-    return lambda: remat.checkpoint(replay=engine)(fn)(x)
-
-
-@row("region", 8, ENGINES)
-def regions_write_rows(n, engine):
-    x, out = leaf(8), torch.zeros(n, 8)
-
-    def step():
-        y = x
-        for i in range(n):
-
-            def fn(y, i=i):
-                y = y.sin()
-                out[i] = y.detach()
-                return y.cos()
-
-            y = remat.checkpoint(replay=engine)(fn)(y)
-        return y
-
-    return step
-
-
-@row("tensor", 4)
-def foreach_tape(n):
-    x, buffers = leaf(8), [torch.zeros(8) for _ in range(n)]
-
-    def fn(x):
-        mine = [b.clone() for b in buffers]
-        torch._foreach_add_(mine, 1.0)
-        return (x * mine[0]).sin() * mine[-1]
-
-    return lambda: remat.checkpoint(replay="tape")(fn)(x)
-
-
-@row("tensor", 4)
-def foreach_saved(n):
-    x, buffers = leaf(8), [torch.zeros(8) for _ in range(n)]
-
-    def fn(x):
-        torch._foreach_add_(buffers, 1.0)
-        return (x * 2).sin().exp()
-
-    return lambda: remat.checkpoint(policy=saved("aten::_foreach_add_.Scalar"))(fn)(x)
-
-
 @row("SAVE call's result", 4)
 def results_saved(n):
     x = leaf(n, 1)
-
-    def fn(x):
-        parts = remat.native_op(lambda x: tuple(p.sin() for p in x.unbind()), "parts", SAVE)(x)
-        return torch.cat(parts).sin()
-
-    return lambda: remat.checkpoint()(fn)(x)
+    parts = remat.native_op(lambda x: tuple(p.sin() for p in x.unbind()), "parts", SAVE)
+    return lambda: remat.checkpoint()(lambda x: torch.cat(parts(x)).sin())(x)
 
 
 @row("gradient inside", 8)
 def gradients_inside(n):
-    x = leaf(8)
-
-    def fn(x):
-        y = x
+    def fn(y):
         for _ in range(n):
             with torch.enable_grad():
                 z = y.detach().requires_grad_()
@@ -207,24 +118,15 @@ def gradients_inside(n):
             y = y + g
         return y.sin()
 
-    return lambda: remat.checkpoint()(fn)(x)
+    return region(fn)
 
 
-def cut_pairs(count, groups=()):
-    x = leaf(8)
-
-    def fn(x):
-        for _ in range(count):
-            x = x.sin().cos()
-        return x
-
-    cuts = remat.Cuts(list(range(2, 2 * count, 2)), groups=groups)
-    return lambda: remat.checkpoint(replay="tape", cuts=cuts)(fn)(x)
+def cut_pairs(n, groups=()):
+    cuts = remat.Cuts(list(range(2, 2 * n, 2)), groups=groups)
+    return region(lambda x: functools.reduce(lambda x, _: x.sin().cos(), range(n), x), replay="tape", cuts=cuts)
 
 
-@row("segment", 4)
-def cut_segments(n):
-    return cut_pairs(n)
+ROWS["cut_segments"] = cut_pairs, "segment", 4
 
 
 @row("group of two segments", 8)

@@ -28,8 +28,6 @@ class Model:
     module: nn.Module
     batch: tuple[Any, ...]
     call: Any  # (module, batch) -> loss
-    set_to_none: bool = False  # gradients are None when a step begins
-    loss_outside: bool = False
 
 
 def causal(module, batch):
@@ -49,37 +47,11 @@ def mlp():
     return Model(nn.Sequential(*layers, nn.Linear(256, 10)), (torch.randn(512, 256), torch.randint(0, 10, (512,))), classified)
 
 
-def gpt2(**more):
+def gpt2():
     config = hf.GPT2Config(
         n_layer=8, n_embd=128, n_head=4, vocab_size=VOCABULARY, n_positions=128, use_cache=False, attn_pdrop=0.0
     )
-    return Model(hf.GPT2LMHeadModel(config), (tokens((4, 128), 0),), causal, **more)
-
-
-def gpt2_no_gradients():
-    return gpt2(set_to_none=True)
-
-
-def gpt2_autocast():
-    model = gpt2()
-
-    def call(module, batch):
-        with torch.autocast("cpu", torch.bfloat16):
-            return causal(module, batch)
-
-    model.call = call
-    return model
-
-
-def gpt2_loss_outside():
-    model = gpt2(loss_outside=True)
-
-    def call(module, batch):
-        logits = module(input_ids=batch[0]).logits
-        return F.cross_entropy(logits[:, :-1].flatten(0, 1), batch[0][:, 1:].flatten())
-
-    model.call = call
-    return model
+    return Model(hf.GPT2LMHeadModel(config), (tokens((4, 128), 0),), causal)
 
 
 DECODER = dict(
@@ -92,24 +64,12 @@ def llama():
     return Model(hf.LlamaForCausalLM(hf.LlamaConfig(**DECODER)), (tokens((4, 128)),), causal)
 
 
-def gemma():
-    return Model(hf.GemmaForCausalLM(hf.GemmaConfig(**DECODER, head_dim=32)), (tokens((4, 128)),), causal)
-
-
-def mixtral(experts):
+def mixtral():
     config = hf.MixtralConfig(
         **{**DECODER, "num_hidden_layers": 4}, num_local_experts=4, num_experts_per_tok=2, output_router_logits=True,
-        experts_implementation=experts,
+        experts_implementation="eager",
     )  # fmt: skip
     return Model(hf.MixtralForCausalLM(config), (tokens((4, 128)),), causal)
-
-
-def mixtral_eager():
-    return mixtral("eager")
-
-
-def mixtral_grouped():
-    return mixtral("grouped_mm")
 
 
 def seq2seq(module, batch):
@@ -133,43 +93,11 @@ def bart():
     return Model(hf.BartForConditionalGeneration(config), (tokens((6, 160)), tokens((6, 160))), seq2seq)
 
 
-ENCODER = dict(hidden_size=128, intermediate_size=512, num_hidden_layers=6, num_attention_heads=4)
-
-
-def bert():
-    config = hf.BertConfig(vocab_size=VOCABULARY, max_position_embeddings=128, **ENCODER)
-    return Model(hf.BertForMaskedLM(config), (tokens((4, 128)),), lambda m, b: m(input_ids=b[0], labels=b[0]).loss)
-
-
-def vit():
-    config = hf.ViTConfig(image_size=96, patch_size=8, num_labels=10, **ENCODER)
-    images = (torch.randn(4, 3, 96, 96), torch.randint(0, 10, (4,)))
-    return Model(hf.ViTForImageClassification(config), images, lambda m, b: F.cross_entropy(m(pixel_values=b[0]).logits, b[1]))
-
-
-def images(size=96):
-    return torch.randn(4, 3, size, size), torch.randint(0, 10, (4,))
-
-
-def swin():
-    import timm
-
-    module = timm.create_model(
-        "swin_tiny_patch4_window7_224", img_size=112, embed_dim=48, depths=(2, 2, 2), num_heads=(2, 4, 8), num_classes=10
-    )
-    return Model(module, images(112), classified)
-
-
 def resnet():
     import torchvision
 
-    return Model(torchvision.models.resnet18(num_classes=10), images(), classified)
-
-
-def convnext():
-    import timm
-
-    return Model(timm.create_model("convnext_atto", num_classes=10), images(), classified)
+    images = torch.randn(4, 3, 96, 96), torch.randint(0, 10, (4,))
+    return Model(torchvision.models.resnet18(num_classes=10), images, classified)
 
 
 class UNet(nn.Module):
@@ -232,13 +160,7 @@ def lstm():
     return Model(Recurrent(), (torch.randn(48, 64, 64), torch.randint(0, 10, (64,))), classified)
 
 
-MODELS = {
-    make.__name__: make
-    for make in (
-        mlp, gpt2, gpt2_no_gradients, gpt2_autocast, gpt2_loss_outside, llama, gemma, t5, bart, mixtral_eager,
-        mixtral_grouped, bert, vit, swin, resnet, unet, convnext, mamba, lstm,
-    )
-}  # fmt: skip
+MODELS = {make.__name__: make for make in (mlp, gpt2, llama, t5, bart, mixtral, resnet, unet, mamba, lstm)}
 
 
 def make_test_model(name):

@@ -148,101 +148,71 @@ double step_s(Run run, const Tensor& x, int64_t ops, int64_t graphs) {
   });
 }
 
-using Timer = double (*)(Run run, const Tensor& x, int64_t ops, int64_t graphs);
-
-/// Times two ways to run chains of `ops` ops, `graphs` of them in a sample. Counters are per op, or
-/// per graph for graphs of one op.
-void compare(benchmark::State& state, Timer timer, Run base, Run ours, int64_t ops,
-             int64_t graphs = 1) {
-  const Tensor x = leaf();
-  run_paired(
-      state, static_cast<double>(ops * graphs), [&] { return timer(base, x, ops, graphs); },
-      [&] { return timer(ours, x, ops, graphs); });
-}
-
-// Fixed cost of one region's forward, relative to its one op; it includes the cost of its one saved
-// tensor.
-void region_forward(benchmark::State& state) {
-  compare(state, forward_s, plain, region, 1, kGraphs);
-  state.SetLabel("per region");
-}
-
-// Fixed cost of one region's backward. The replay stops before its one op runs, since sin saves its
-// argument first, so that only remat's own work remains.
-void region_backward(benchmark::State& state) {
-  compare(state, backward_s, plain, region, 1, kGraphs);
-  state.SetLabel("per region");
-}
-
-// Forward of a region of many ops with and without interception: the cost of seeing and logging an
-// op.
-void intercepted_op(benchmark::State& state) {
-  compare(state, forward_s, unseen_region, region, 1000);
-  state.SetLabel("per op, over a region without interception");
-}
-
-// Forward of a region of many ops: the cost of each saved tensor.
-void saved_tensor(benchmark::State& state) {
-  compare(state, forward_s, plain, unseen_region, 1000);
-  state.SetLabel("per saved tensor, without interception");
-}
-
-// Forward and backward with everything recomputed.
-void full_recompute(benchmark::State& state) {
-  compare(state, step_s, plain, region, 200);
-  state.SetLabel("per op");
-}
-
-// Forward of a region of one op, in a SAVE call and bare: the cost of the SAVE call.
-void save_call(benchmark::State& state) {
-  compare(state, forward_s, region, saved_chain, 1, kGraphs);
-  state.SetLabel("per call, over the same op bare");
-}
-
-// Forward and backward with nothing recomputed.
-void each_op_saved(benchmark::State& state) {
-  compare(state, step_s, plain, saved_ops, 200);
-  state.SetLabel("per op, each its own SAVE call");
-}
-
-void all_saved(benchmark::State& state) {
-  compare(state, step_s, plain, saved_chain, 200);
-  state.SetLabel("per op, in one SAVE call");
-}
-
-// Forward of a region of many ops: the cost of seeing and recording an op.
-void recorded_op(benchmark::State& state) {
-  constexpr int64_t kOps = 1000;
-  const Tensor x = leaf();
-  // the first replay is compared by hashes; the tape is trusted afterwards
-  taped_region(x, kOps).sum().backward();
-  compare(state, forward_s, unseen_region, taped_region, kOps);
-  const Tensor y = taped_region(x, kOps);
-  const auto bytes = static_cast<double>(remat::region_tapes().back().size_bytes());
-  state.counters["tape_bytes"] = bytes / kOps;
-  state.SetLabel("per op, over a region without interception");
-}
-
-// The replay's share of the backward of a chain, over the chain's plain forward.
-void tape_replay(benchmark::State& state) {
-  constexpr int64_t kOps = 200;
-  const Tensor x = leaf();
-  run_paired(
-      state, kOps, [&] { return forward_s(plain, x, kOps, 1); },
-      [&] { return backward_s(taped_region, x, kOps, 1) - backward_s(plain, x, kOps, 1); });
-  state.SetLabel("per op, the replay alone over a plain forward");
-}
-
-// Forward and backward with everything recomputed from the tape.
-void tape_step(benchmark::State& state) {
-  compare(state, step_s, plain, taped_region, 200);
-  state.SetLabel("per op");
-}
-
 /// Seconds for forwards while a recorder writes to a file that discards everything.
 double recorded_s(Run run, const Tensor& x, int64_t ops, int64_t graphs) {
   const remat::Recorder recorder("/dev/null");
   return forward_s(run, x, ops, graphs);
+}
+
+/// The replay's share of the backward.
+double replay_s(Run run, const Tensor& x, int64_t ops, int64_t graphs) {
+  return backward_s(run, x, ops, graphs) - backward_s(plain, x, ops, graphs);
+}
+
+using Timer = double (*)(Run run, const Tensor& x, int64_t ops, int64_t graphs);
+
+/// Two ways to run chains of `ops` ops, `graphs` of them in a sample. Counters are per op, or per
+/// graph for graphs of one op.
+struct Row {
+  const char* name;
+  const char* label;
+  Timer base_timer;
+  Run base;
+  Timer timer;
+  Run ours;
+  int64_t ops;
+  int64_t graphs = 1;
+};
+
+constexpr const char* kUnseenBase = "per op, over a region without interception";
+
+const Row kRows[] = {
+    // The fixed cost of one region's forward, relative to its one op; it includes the cost of its
+    // one saved tensor.
+    {"region_forward", "per region", forward_s, plain, forward_s, region, 1, kGraphs},
+    // The fixed cost of one region's backward. The replay stops before its one op runs, since sin
+    // saves its argument first, so that only remat's own work remains.
+    {"region_backward", "per region", backward_s, plain, backward_s, region, 1, kGraphs},
+    // Forwards of a region of many ops: the cost of seeing and logging an op, ...
+    {"intercepted_op", kUnseenBase, forward_s, unseen_region, forward_s, region, 1000},
+    // ... of each saved tensor, without interception, ...
+    {"saved_tensor", "per saved tensor", forward_s, plain, forward_s, unseen_region, 1000},
+    // ... and of a SAVE call around the one op of a region.
+    {"save_call", "per call, over the same op bare", forward_s, region, forward_s, saved_chain, 1,
+     kGraphs},
+    // Forward and backward with everything recomputed, and with nothing recomputed.
+    {"full_recompute", "per op", step_s, plain, step_s, region, 200},
+    {"each_op_saved", "per op, each its own SAVE call", step_s, plain, step_s, saved_ops, 200},
+    {"all_saved", "per op, in one SAVE call", step_s, plain, step_s, saved_chain, 200},
+    {"recorded_op", kUnseenBase, forward_s, unseen_region, forward_s, taped_region, 1000},
+    {"tape_replay", "per op, the replay alone over a plain forward", forward_s, plain, replay_s,
+     taped_region, 200},
+    {"tape_step", "per op", step_s, plain, step_s, taped_region, 200},
+    // The cost of a running recorder, outside regions and in one.
+    {"recorder_outside", "per op", forward_s, plain, recorded_s, plain, 1000},
+    {"recorder_in_region", "per op, over a region without a recorder", forward_s, region,
+     recorded_s, region, 1000},
+};
+
+void compare(benchmark::State& state, const Row& row) {
+  const Tensor x = leaf();
+  // The first replay of a tape is compared by hashes; the tape is trusted afterwards.
+  row.ours(x, row.ops).sum().backward();
+  run_paired(
+      state, static_cast<double>(row.ops * row.graphs),
+      [&] { return row.base_timer(row.base, x, row.ops, row.graphs); },
+      [&] { return row.timer(row.ours, x, row.ops, row.graphs); });
+  state.SetLabel(row.label);
 }
 
 // The cost, for an op in a region, of recorders that could be there but are not: the op looks for a
@@ -258,26 +228,6 @@ void recorder_off(benchmark::State& state) {
     }
   }
   state.SetLabel("per op");
-}
-
-// The cost of a running recorder for an op outside regions.
-void recorder_outside(benchmark::State& state) {
-  constexpr int64_t kOps = 1000;
-  const Tensor x = leaf();
-  run_paired(
-      state, kOps, [&] { return forward_s(plain, x, kOps, 1); },
-      [&] { return recorded_s(plain, x, kOps, 1); });
-  state.SetLabel("per op");
-}
-
-// The cost of a running recorder for an op in a region, compared with the region alone.
-void recorder_in_region(benchmark::State& state) {
-  constexpr int64_t kOps = 1000;
-  const Tensor x = leaf();
-  run_paired(
-      state, kOps, [&] { return forward_s(region, x, kOps, 1); },
-      [&] { return recorded_s(region, x, kOps, 1); });
-  state.SetLabel("per op, over a region without a recorder");
 }
 
 // Code without a region, before and after remat's engine is in front of LibTorch's: both sides run
@@ -310,20 +260,7 @@ void no_region(benchmark::State& state) {
 }
 
 BENCHMARK(no_region)->UseManualTime()->Unit(benchmark::kMicrosecond)->Iterations(1);
-BENCHMARK(region_forward)->UseManualTime()->Unit(benchmark::kMicrosecond);
-BENCHMARK(region_backward)->UseManualTime()->Unit(benchmark::kMicrosecond);
-BENCHMARK(intercepted_op)->UseManualTime()->Unit(benchmark::kMicrosecond);
-BENCHMARK(saved_tensor)->UseManualTime()->Unit(benchmark::kMicrosecond);
-BENCHMARK(full_recompute)->UseManualTime()->Unit(benchmark::kMicrosecond);
-BENCHMARK(save_call)->UseManualTime()->Unit(benchmark::kMicrosecond);
-BENCHMARK(each_op_saved)->UseManualTime()->Unit(benchmark::kMicrosecond);
-BENCHMARK(all_saved)->UseManualTime()->Unit(benchmark::kMicrosecond);
-BENCHMARK(recorded_op)->UseManualTime()->Unit(benchmark::kMicrosecond);
-BENCHMARK(tape_replay)->UseManualTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(recorder_off);
-BENCHMARK(recorder_outside)->UseManualTime()->Unit(benchmark::kMicrosecond);
-BENCHMARK(recorder_in_region)->UseManualTime()->Unit(benchmark::kMicrosecond);
-BENCHMARK(tape_step)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 
@@ -331,6 +268,10 @@ int main(int argc, char** argv) {
   at::set_num_threads(1);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  for (const Row& row : kRows) {
+    const auto run = [&row](benchmark::State& state) { compare(state, row); };
+    benchmark::RegisterBenchmark(row.name, run)->UseManualTime()->Unit(benchmark::kMicrosecond);
+  }
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   return 0;

@@ -13,8 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch.utils import checkpoint as torch_checkpoint
 
-import remat_meta as remat
-
 clock = time.thread_time_ns
 
 
@@ -109,29 +107,16 @@ class Regions(Peer):
         return self.module.region(fn, name, recompute=False)
 
 
-class Engine(Peer):
-    """remat with one replay engine; policies are rules for ops."""
-
-    def __init__(self, engine):
-        self.name, self.engine, self.policy = f"remat, {engine}", engine, None
-
-    def set_policy(self, policy):
-        self.policy = remat.save_matmuls() if policy == "matmul" else None
-
-    def checkpoint(self, fn, name):
-        return remat.checkpoint(region_name=name, replay=self.engine, policy=self.policy)(fn)
-
-
 def has_torch_remat():
     return importlib.util.find_spec("torch_remat") is not None
 
 
-def run_jobs(jobs, rounds, warm_up=1):
+def run_jobs(jobs, rounds):
     """Returns the samples of each of {key: function that returns a tuple of nanoseconds}. Jobs take turns, and the order
     rotates; garbage is collected between samples."""
     keys = list(jobs)
     samples = {key: [] for key in keys}
-    for number in range(-warm_up, rounds):
+    for number in range(-1, rounds):
         first = (number * 3) % len(keys)
         for key in keys[first:] + keys[:first]:
             gc.collect()
@@ -148,7 +133,7 @@ def ratio(ours, plain, i):
     return statistics.median(a[i] / b[i] for a, b in zip(ours, plain, strict=True))
 
 
-def timed(forward, seed=None, repeats=5):
+def timed(forward, seed=None, repeats=3):
     """Returns a function that takes steps and returns (nanoseconds of the forward, of the backward), medians."""
 
     def step():

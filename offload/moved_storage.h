@@ -83,7 +83,7 @@ class StepOrder {
   void find_place(size_t number);
   void end_step();
 
-  // Of this step, by number.
+  // Bytes and storages of this step, by number.
   std::vector<int64_t> bytes_;
   std::vector<MovedStorage*> stored_;  // null: gone
   uint64_t first_sequence_ = 0;        // of number 0

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Runs training steps in one mode and measures the bytes and time of each.
+// Trains in one mode: measures the bytes and time of each step, and compares it with another mode.
 #pragma once
 
 #include "model.h"
-#include "text.h"
 
 #include <torch/torch.h>
 
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace gpt2_train {
 
@@ -25,32 +25,37 @@ struct StepRecord {
 
 class Trainer {
  public:
-  /// The weights depend on `seed` alone.
+  /// Takes [batch, length] bytes, of which the last is a target only. The weights depend on `seed`
+  /// alone.
   Trainer(const Gpt2Config& config, Mode mode, double learning_rate, uint64_t seed);
 
-  /// Trains on the batch and leaves the gradients in the model. Dropout depends on `seed` alone.
-  StepRecord step(const Batch& batch, uint64_t seed);
+  /// Trains on the bytes and leaves the gradients in the model. Dropout depends on `seed` alone.
+  void step(const at::Tensor& bytes, uint64_t seed);
 
   /// Runs step() without the optimizer, so that the weights stay unchanged.
-  StepRecord compute_gradients(const Batch& batch, uint64_t seed);
+  StepRecord compute_gradients(const at::Tensor& bytes, uint64_t seed);
+
+  /// Notes the first difference of the last step from that of `plain`.
+  void compare(const Trainer& plain);
 
   const torch::nn::Module& model() const { return *model_; }
+  const char* mode() const { return mode_; }
+  const std::vector<StepRecord>& steps() const { return steps_; }
+
+  std::string difference;  ///< empty if every step is bitwise equal to plain's
 
  private:
-  using Loss = std::function<at::Tensor(const at::Tensor& inputs, const at::Tensor& targets)>;
+  using Loss = std::function<at::Tensor(const at::Tensor& bytes)>;
 
   static Loss make_loss(const Gpt2& model, Layout layout);
 
+  const char* mode_;
   Gpt2 model_;
   Loss loss_;
   double learning_rate_;
-  int64_t steps_ = 0;
+  std::vector<StepRecord> steps_;
   torch::optim::AdamW optimizer_;
 };
-
-/// Names the first parameter that differs in a bit, or whose gradient does; empty if there is none.
-/// The models must have the same structure.
-std::string first_difference(const torch::nn::Module& expected, const torch::nn::Module& got);
 
 /// True if two tensors have the same bits: unlike in at::equal, NaN equals itself and 0 is not -0.
 bool same_bits(const at::Tensor& expected, const at::Tensor& got);

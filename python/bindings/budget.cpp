@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Profiles and plans as Python objects.
-#include "budget.h"
+#include "bindings.h"
 
 #include <c10/util/StringUtil.h>
 #include <pybind11/stl/filesystem.h>
@@ -20,7 +20,6 @@
 
 #include <remat/budget/auto_checkpoint.h>
 #include <remat/budget/pending_step.h>
-#include <remat/budget/plan_cuts.h>
 #include <remat/budget/profile.h>
 #include <remat/budget/step_recording.h>
 #include <remat/inspect/allocation_listener.h>
@@ -38,47 +37,44 @@
 namespace remat::python {
 namespace {
 
-/// Cuts that are passed through Python.
-struct PlannedCuts {
-  Cuts cuts;
-};
-
 /// Calls forward(cuts, recording), with None for empty cuts. Takes the GIL.
 void call_forward(const py::object& forward, const Cuts& cuts, StepRecording* recording) {
   const py::gil_scoped_acquire gil;
-  const py::object given = cuts.empty() ? py::none() : py::cast(PlannedCuts{cuts});
+  const py::object given = cuts.empty() ? py::none() : py::cast(cuts);
   forward(given, py::cast(recording, py::return_value_policy::reference));
 }
 
-/// Wraps a Python object with forward(cuts, recording), backward() and drop().
-/// Takes the GIL.
+/// Calls functions of Python. Takes the GIL.
 class PythonRunner final : public StepRunner {
  public:
-  explicit PythonRunner(py::object runner) : runner_(std::move(runner)) {}
+  PythonRunner(py::object forward, py::object backward, py::object drop)
+      : forward_(std::move(forward)), backward_(std::move(backward)), drop_(std::move(drop)) {}
 
   void forward(const Cuts& cuts, StepRecording* recording) override {
-    const py::gil_scoped_acquire gil;
-    call_forward(runner_.attr("forward"), cuts, recording);
+    call_forward(forward_, cuts, recording);
   }
 
-  void backward() override { runner_.attr("backward")(); }
+  void backward() override { backward_(); }
 
   void drop() noexcept override {
     const py::gil_scoped_acquire gil;
     try {
-      runner_.attr("drop")();
+      drop_();
     } catch (py::error_already_set& error) {
       error.discard_as_unraisable("remat_meta.profile");
     }
   }
 
  private:
-  const py::object runner_;
+  const py::object forward_;
+  const py::object backward_;
+  const py::object drop_;
 };
 
-StepProfile profile_python_steps(py::object runner, std::string name, int steps) {
-  PythonRunner wrapped(std::move(runner));
-  return profile_steps(wrapped, {.name = std::move(name), .steps = steps});
+StepProfile profile_python_steps(py::object forward, py::object backward, py::object drop,
+                                 std::string name, int steps) {
+  PythonRunner runner(std::move(forward), std::move(backward), std::move(drop));
+  return profile_steps(runner, {.name = std::move(name), .steps = steps});
 }
 
 StepSignature signature_of(const py::tuple& args, const py::dict& kwargs, bool is_training) {
@@ -140,15 +136,11 @@ std::shared_ptr<AutoCheckpoint> make_auto_checkpoint(std::string name, std::stri
                             .offload = std::move(offload)});
 }
 
-void save_plan(const MemoryPlan& plan, const std::string& path) {
-  MemoryPlanFile{.made_with = {}, .plan = plan}.save(path);
-}
-
 /// A remat_meta.Cuts, for checkpoint(replay="tape", cuts=...).
 py::object python_cuts(const MemoryPlan& plan) {
+  const py::module_ policy = py::module_::import("remat_meta._policy");
+  const py::object offload = policy.attr("CheckpointPolicy").attr("OFFLOAD");
   py::list keep;
-  const py::object offload =
-      py::module_::import("remat_meta._policy").attr("CheckpointPolicy").attr("OFFLOAD");
   for (const KeptResult& kept : plan.cuts.keep) {
     if (kept.policy == Policy::kOffload) {
       keep.append(py::make_tuple(kept.record, kept.result, offload));
@@ -156,8 +148,7 @@ py::object python_cuts(const MemoryPlan& plan) {
       keep.append(py::make_tuple(kept.record, kept.result));
     }
   }
-  return py::module_::import("remat_meta._cuts")
-      .attr("Cuts")(plan.cuts.positions, plan.cuts.groups, py::tuple(), keep);
+  return policy.attr("Cuts")(plan.cuts.positions, plan.cuts.groups, py::tuple(), keep);
 }
 
 /// A budget in bytes or as text.
@@ -274,7 +265,9 @@ void add_plan(py::module_& m) {
       .def("frontier", [](const MemoryPlan& plan) { return plan.frontier; })
       .def(
           "save",
-          [](const MemoryPlan& plan, const std::filesystem::path& path) { save_plan(plan, path); },
+          [](const MemoryPlan& plan, const std::filesystem::path& path) {
+            MemoryPlanFile{.made_with = {}, .plan = plan}.save(path);
+          },
           py::arg("path"))
       .def_static(
           "load", [](const std::filesystem::path& path) { return MemoryPlanFile::load(path).plan; },
@@ -303,11 +296,9 @@ void add_plan(py::module_& m) {
 }
 
 void add_auto_checkpoint(py::module_& m) {
-  py::class_<PlannedCuts>(m, "_PlannedCuts")
-      .def_property_readonly("is_unknown",
-                             [](const PlannedCuts& planned) { return planned.cuts.while_recorded; })
-      .def_property_readonly(
-          "moves", [](const PlannedCuts& planned) { return planned.cuts.offload.has_value(); });
+  py::class_<Cuts>(m, "_PlannedCuts")
+      .def_readonly("is_unknown", &Cuts::while_recorded)
+      .def_property_readonly("moves", [](const Cuts& cuts) { return cuts.offload.has_value(); });
   py::class_<AutoCheckpoint, std::shared_ptr<AutoCheckpoint>>(m, "_AutoCheckpoint")
       .def(py::init(&make_auto_checkpoint))
       .def("run", torch::wrap_pybind_function(run_step))
@@ -322,18 +313,6 @@ void add_auto_checkpoint(py::module_& m) {
 }
 
 }  // namespace
-
-bool take_planned_cuts(PyObject* value, Cuts& cuts) {
-  if (!py::isinstance<PlannedCuts>(value)) return false;
-  cuts = py::handle(value).cast<const PlannedCuts&>().cuts;
-  return true;
-}
-
-bool take_plan(PyObject* value, Cuts& cuts) {
-  if (!py::isinstance<MemoryPlan>(value)) return false;
-  cuts = cuts_of(py::handle(value).cast<const MemoryPlan&>());
-  return true;
-}
 
 void add_budget(PyObject* module) {
   auto m = py::reinterpret_borrow<py::module_>(module);

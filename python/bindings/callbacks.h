@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Wraps Python functions and objects as remat's callbacks. The callbacks take the GIL themselves.
+// Wraps Python functions and objects as remat's callbacks, which take the GIL themselves.
 #pragma once
 
 #include <memory>
@@ -16,6 +16,10 @@ namespace remat::python {
 /// `capture_context` may be null. Python errors pass on as python_error.
 SavedTensorsHooks make_saved_tensors_hooks(SharedObject pack, SharedObject unpack,
                                            SharedObject capture_context);
+
+/// If `object` is a saved_tensors_hooks, its (pack, unpack, capture_context), as a new reference;
+/// else null without an error.
+PyObject* parts_of_hooks(PyObject* object);
 
 /// `hook` is an object with snapshot() and restore(state).
 std::shared_ptr<StateHook> make_state_hook(SharedObject hook);

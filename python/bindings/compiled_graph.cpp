@@ -110,22 +110,14 @@ Results call_graph(PyObject* graph, const c10::List<at::Tensor>& read,
 constexpr c10::DispatchKeySet kModes({c10::DispatchKey::Python,
                                       c10::DispatchKey::PythonTLSSnapshot});
 
-class ModesOn {
- public:
-  ModesOn() : guard_(with_modes(c10::impl::tls_local_dispatch_key_set())) {}
-
- private:
-  static c10::impl::LocalDispatchKeySet with_modes(c10::impl::LocalDispatchKeySet keys) {
-    keys.excluded_ = keys.excluded_ - kModes;
-    return keys;
-  }
-
-  c10::impl::ForceDispatchKeyGuard guard_;
-};
+c10::impl::LocalDispatchKeySet with_modes(c10::impl::LocalDispatchKeySet keys) {
+  keys.excluded_ = keys.excluded_ - kModes;
+  return keys;
+}
 
 void run_compiled_graph(const c10::OperatorHandle& /*op*/, torch::jit::Stack* stack) {
   const InterceptionOff unseen;
-  const ModesOn modes;
+  const c10::impl::ForceDispatchKeyGuard modes(with_modes(c10::impl::tls_local_dispatch_key_set()));
   const auto numbers = torch::jit::pop(stack).to<c10::List<at::Scalar>>();
   const auto written = torch::jit::pop(stack).toTensorList();
   const auto read = torch::jit::pop(stack).toTensorList();

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Runs the forward() of a custom function as a named call.
-#include "custom_functions.h"
+#include "named_calls.h"
 
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/object_ptr.h>
+#include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/utils/pythoncapi_compat.h>
 
 #include <algorithm>
@@ -18,13 +19,12 @@
 
 #include <remat/backend/named_call_scope.h>
 
+#include "bindings.h"
 #include "docstrings.h"
 #include "errors.h"
 #include "forward_results.h"
 #include "function_wrapper.h"
-#include "named_calls.h"
 #include "owned_object.h"
-#include "remat_handle.h"
 
 namespace remat::python {
 namespace {
@@ -38,18 +38,10 @@ class NamesState final : public WrapperState {
   explicit NamesState(std::vector<std::string> saved) : names(std::move(saved)) {}
 
   PyObject* reduce(PyObject* function) const override {
-    THPObjectPtr module(PyImport_ImportModule("remat_meta._C"));
-    THPObjectPtr make(module ? PyObject_GetAttrString(module, "auto_forward") : nullptr);
-    THPObjectPtr given(make ? PyTuple_New(static_cast<Py_ssize_t>(names.size())) : nullptr);
-    if (!given) return nullptr;
-    for (const auto i : c10::irange(names.size())) {
-      PyObject* const name = PyUnicode_FromString(names[i].c_str());
-      if (!name) return nullptr;
-      PyTuple_SET_ITEM(given.get(), i, name);
-    }
-    if (!function) return Py_BuildValue("OO", make.get(), given.get());
-    THPObjectPtr builder(PyObject_CallObject(make, given));
-    return builder ? Py_BuildValue("O(O)", builder.get(), function) : nullptr;
+    const py::object make = py::module_::import("remat_meta._C").attr("auto_forward");
+    const py::tuple given = py::cast(names);
+    if (!function) return py::make_tuple(make, given).release().ptr();
+    return py::make_tuple(make(*given), py::make_tuple(py::handle(function))).release().ptr();
   }
 
   PyObject* show() const override {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Converts sequences of numbers to Cuts.
-#include "cuts_argument.h"
+#include "settings.h"
 
 #include <c10/util/Exception.h>
 #include <torch/csrc/utils/object_ptr.h>
@@ -13,7 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "budget.h"
+#include <remat/budget/plan_cuts.h>
+#include <remat/planner/memory_plan.h>
+
 #include "errors.h"
 #include "policy_table.h"
 
@@ -21,16 +23,14 @@ namespace remat::python {
 namespace {
 
 std::vector<size_t> as_sizes(const std::string& what, PyObject* value) {
-  THPObjectPtr items = as_tuple(what.c_str(), value);
   std::vector<size_t> sizes;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.get()); ++i) {
-    PyObject* const item = PyTuple_GET_ITEM(items.get(), i);
+  for_each_item(what, value, [&](const std::string& name, PyObject* item) {
     const Py_ssize_t size = PyLong_Check(item) && !PyBool_Check(item) ? PyLong_AsSsize_t(item) : -1;
     if (PyErr_Occurred()) PyErr_Clear();
-    TORCH_CHECK_TYPE(size >= 0, "[checkpoint] ", what, "[", i, "]: expected an int from 0 on, got ",
+    TORCH_CHECK_TYPE(size >= 0, "[checkpoint] ", name, ": expected an int from 0 on, got ",
                      py::repr(item).cast<std::string>(), ".");
     sizes.push_back(static_cast<size_t>(size));
-  }
+  });
   return sizes;
 }
 
@@ -42,31 +42,23 @@ THPObjectPtr attribute_of_cuts(PyObject* value, const char* name) {
   return attribute;
 }
 
-void add_groups(Cuts& cuts, PyObject* value) {
-  THPObjectPtr groups = as_tuple("cuts.groups", value);
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(groups.get()); ++i) {
-    const std::string name = "cuts.groups[" + std::to_string(i) + "]";
-    const std::vector<size_t> group = as_sizes(name, PyTuple_GET_ITEM(groups.get(), i));
-    TORCH_CHECK_VALUE(group.size() == 2, "[checkpoint] ", name,
-                      ": expected (first segment, last segment + 1), got ", group.size(),
-                      " numbers.");
-    cuts.groups.push_back({group[0], group[1]});
-  }
+Cuts::Group as_group(const std::string& name, PyObject* value) {
+  const std::vector<size_t> group = as_sizes(name, value);
+  TORCH_CHECK_VALUE(group.size() == 2, "[checkpoint] ", name,
+                    ": expected (first segment, last segment + 1), got ", group.size(),
+                    " numbers.");
+  return {group[0], group[1]};
 }
 
-void add_policies(Settings& settings, PyObject* value) {
-  THPObjectPtr policies = as_tuple("cuts.policies", value);
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(policies.get()); ++i) {
-    PyObject* const policy = PyTuple_GET_ITEM(policies.get(), i);
-    SharedObject function;
-    settings.options.cuts.policies.push_back(
-        policy == Py_None ? nullptr : make_region_policy(policy, function));
-    if (function) settings.objects.push_back(std::move(function));
-  }
+std::shared_ptr<const RegionPolicy> as_policy(Settings& settings, PyObject* value) {
+  SharedObject function;
+  auto policy = value == Py_None ? nullptr : make_region_policy(value, function);
+  if (function) settings.objects.push_back(std::move(function));
+  return policy;
 }
 
 Cuts::Kept as_kept(const std::string& name, PyObject* value) {
-  THPObjectPtr parts = as_tuple(name.c_str(), value);
+  THPObjectPtr parts = as_tuple(name, value);
   const Py_ssize_t count = PyTuple_GET_SIZE(parts.get());
   TORCH_CHECK_VALUE(count == 2 || count == 3, "[checkpoint] ", name,
                     ": expected (record, result) or (record, result, policy), got ", count,
@@ -81,34 +73,41 @@ Cuts::Kept as_kept(const std::string& name, PyObject* value) {
   return kept;
 }
 
-void add_kept(Cuts& cuts, PyObject* value) {
-  if (value == Py_None) return;
-  THPObjectPtr items = as_tuple("cuts.keep", value);
-  cuts.keep.emplace();
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.get()); ++i) {
-    PyObject* const item = PyTuple_GET_ITEM(items.get(), i);
-    cuts.keep->push_back(as_kept("cuts.keep[" + std::to_string(i) + "]", item));
-  }
-}
-
 }  // namespace
 
 void set_cuts(Settings& settings, PyObject* value) {
   Cuts& cuts = settings.options.cuts;
-  if (value == Py_None || take_planned_cuts(value, cuts)) return;
+  if (value == Py_None) return;
+  if (py::isinstance<Cuts>(value)) {
+    cuts = py::handle(value).cast<const Cuts&>();
+    return;
+  }
   cuts.positions = as_sizes("cuts.positions", attribute_of_cuts(value, "positions").get());
-  add_groups(cuts, attribute_of_cuts(value, "groups").get());
-  add_policies(settings, attribute_of_cuts(value, "policies").get());
-  add_kept(cuts, attribute_of_cuts(value, "keep").get());
+  THPObjectPtr groups = attribute_of_cuts(value, "groups");
+  for_each_item("cuts.groups", groups.get(), [&](const std::string& name, PyObject* group) {
+    cuts.groups.push_back(as_group(name, group));
+  });
+  THPObjectPtr policies = attribute_of_cuts(value, "policies");
+  for_each_item("cuts.policies", policies.get(),
+                [&](const std::string& /*name*/, PyObject* policy) {
+                  cuts.policies.push_back(as_policy(settings, policy));
+                });
+  THPObjectPtr keep = attribute_of_cuts(value, "keep");
+  if (keep.get() == Py_None) return;
+  cuts.keep.emplace();
+  for_each_item("cuts.keep", keep.get(), [&](const std::string& name, PyObject* kept) {
+    cuts.keep->push_back(as_kept(name, kept));
+  });
 }
 
 void set_plan(Settings& settings, PyObject* value) {
   if (value == Py_None) return;
   TORCH_CHECK_VALUE(settings.options.cuts.empty(),
                     "[checkpoint] plan: expected no cuts beside it, got some. Leave one out.");
-  TORCH_CHECK_TYPE(take_plan(value, settings.options.cuts),
+  TORCH_CHECK_TYPE(py::isinstance<MemoryPlan>(value),
                    "[checkpoint] plan: expected a MemoryPlan, got ", type_of(value),
                    ". profile(fn)(*args).plan(budget) gives one.");
+  settings.options.cuts = cuts_of(py::handle(value).cast<const MemoryPlan&>());
   settings.options.replay = ReplayEngine::kTape;
   settings.options.cuts.differs = [told = std::make_shared<std::atomic<bool>>(false)](
                                       const TapeDifference& difference) {

@@ -149,8 +149,8 @@ constexpr const char* kPolicyTableDoc =
 checkpoint(policy=save_matmuls().op(torch.ops.aten.topk, CheckpointPolicy.SAVE))(fn)(x)
 
 op(op, policy): adds a rule for ops: torch.ops.aten.mm, torch.ops.aten.add.Tensor, or a string such as
-"aten::mm", "mm", "aten.mm.default", "c10d::*", "tag:pointwise", "tag:view". A name without an overload
-matches all overloads; a composite op (aten::linear) is matched as a whole by its name, not by a glob.
+"aten::mm", "c10d::*", "tag:pointwise". A name without an overload matches all overloads; a composite op
+(aten::linear) is matched as a whole by its name, not by a glob.
 call(name, policy): adds a rule for named calls, with * and ?: "block*/attention". It overrides the policy in
 the code. An op that a rule SAVEs is a call named "aten::mm#3"; a rule with "::" in it matches such calls.
 add(table): adds all rules of another table. These three return the table.
@@ -219,8 +219,7 @@ the tensors that autograd saves in regions; nodes of backward; memory. recording
 moment; stop() ends the recording, and raises RuntimeError if the file could not be written completely;
 report("step.html") ends it and writes a page for browsers, which a notebook shows if the recorder is a
 cell's result. There can be one recorder at a time, and none under a torch profiler. source_lines records
-for each op the line of the program, which takes some hundred nanoseconds more. REMAT_RECORD=FOLDER records
-a whole process, with source lines if REMAT_RECORD_LINES=1. The program remat-trace reads the file.)";
+for each op the line of the program, which takes some hundred nanoseconds more.)";
 
 constexpr const char* kMemoryReportDoc =
     R"(memory_report()
@@ -231,9 +230,8 @@ billed once, to the oldest region that has it; leaves that require grad are not 
 forward runs on another thread are left out. Thread-safe.
 
 changes: the choices that hold memory, and estimates of what other choices would free, each the most
-valuable one after those before it: change.reason, change.change, change.bytes (alone),
-change.bytes_so_far, change.device, change.tensors, change.regions. changes_str(device="cuda:0",
-wanted=2 << 30) is a text that says which of them are enough.)";
+valuable one after those before it. changes_str(device="cuda:0", wanted=2 << 30) is a text that says which
+of them are enough.)";
 
 constexpr const char* kStepProfileDoc =
     R"(The tensors and the cost of a training step, op by op: profile(fn)(*args) measures one.
@@ -256,9 +254,8 @@ constexpr const char* kMemoryPlanDoc =
     R"(The cuts of a step and the tensors that it keeps, for a budget of bytes beyond what is alive when the
 step begins: activations, their gradients and temporaries.
 
-Attributes: feasible, budget_bytes, predicted_peak_bytes, least_budget_bytes, predicted_overhead (time of
-recomputation over that of the step, waits for copies included), offloaded_bytes, predicted_wait_us,
-peak_at, and limit, which says what prevents a budget that is too small. checkpoint(plan=plan)(fn) carries
+predicted_overhead is the time of recomputation over that of the step, waits for copies included; limit
+says what prevents a budget that is too small. checkpoint(plan=plan)(fn) carries
 the plan out, with offload_store= if it was planned with one. table() returns a text with a line per phase,
 explain(where) one about a module or op, frontier() one about other budgets. save(path) and load(path) keep
 a plan with its profile. to_json() returns a text that from_json(text, profile) reads; a ValueError names

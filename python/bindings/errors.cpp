@@ -76,10 +76,6 @@ PyObject* stop_replay_class() {
   return stop_class;
 }
 
-PyObject* replay_mismatch_class() {
-  return mismatch_class;
-}
-
 bool handles_stop() {
   PyObject* type = nullptr;
   PyObject* value = nullptr;

@@ -18,9 +18,6 @@ void add_errors(PyObject* module);
 /// The BaseException subclass that ends a replay inside Python code. Borrowed.
 PyObject* stop_replay_class();
 
-/// The RuntimeError subclass for remat::ReplayMismatch. Borrowed.
-PyObject* replay_mismatch_class();
-
 /// True if the running code is an except or finally block, or the __exit__ of a with block, that a
 /// StopReplay has led to.
 bool handles_stop();

@@ -71,11 +71,13 @@ PyObject* global_name(PyObject* object) {
 
 // A decorated function is pickled by its name, as functions are; any other wrapper by its parts.
 PyObject* reduce(PyObject* object, PyObject* /*unused*/) {
+  HANDLE_TH_ERRORS
   const Wrapper& self = *as_wrapper(object);
   if (self.function) {
     if (PyObject* const name = global_name(object)) return name;
   }
   return self.state->reduce(self.function);
+  END_HANDLE_TH_ERRORS
 }
 
 PyObject* show(PyObject* object) {

@@ -24,12 +24,14 @@ class WrapperState {
   virtual int traverse(visitproc /*visit*/, void* /*argument*/) const { return 0; }
 
   /// The result of __reduce__, as a new reference; null with Python's error set. `function` may be
-  /// null.
-  virtual PyObject* reduce(PyObject* function) const = 0;
+  /// null. By default a wrapper cannot be pickled.
+  virtual PyObject* reduce(PyObject* function) const {
+    return PyErr_Format(PyExc_TypeError, "cannot pickle %R", function);
+  }
 
   /// The start of the repr, such as "checkpoint with {}", as a new reference; null with Python's
   /// error set.
-  virtual PyObject* show() const = 0;
+  virtual PyObject* show() const { return PyUnicode_FromString("remat_meta"); }
 };
 
 /// Creates a wrapper type. Its objects have the attributes, names and signature of the wrapped

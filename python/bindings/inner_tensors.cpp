@@ -14,6 +14,7 @@
 #include <remat/engine/hidden_scopes.h>
 #include <remat/engine/scope.h>
 
+#include "errors.h"
 #include "owned_object.h"
 
 namespace remat::python {
@@ -111,50 +112,31 @@ bool add_flattened(PyObject* object, std::vector<at::Tensor>& tensors) {
   return true;
 }
 
-class UnflattenObject {
- public:
-  UnflattenObject(PyObject* object, Flat& flat)
-      : class_(share(reinterpret_cast<PyObject*>(Py_TYPE(object)))),
-        names_(share(flat.names.get())),
-        context_(share(flat.context.get())),
-        others_(share(flat.others.get())),
-        size_(call(object, "size")),
-        stride_(call(object, "stride")) {}
+/// What _unflatten.py needs to make a tensor like `object` again from parts; null if it cannot.
+THPObjectPtr recipe_of(PyObject* object, Flat& flat) {
+  if (!flat.names || PyObject_HasAttrString(object, "__tensor_unflatten__") != 1) return {};
+  THPObjectPtr recipe(Py_BuildValue("(OOOONN)", reinterpret_cast<PyObject*>(Py_TYPE(object)),
+                                    flat.names.get(), flat.others.get(), flat.context.get(),
+                                    PyObject_CallMethod(object, "size", nullptr),
+                                    PyObject_CallMethod(object, "stride", nullptr)));
+  THPObjectPtr module(recipe ? PyImport_ImportModule("remat_meta._unflatten") : nullptr);
+  THPObjectPtr can(
+      module ? PyObject_CallMethod(module, "can_be_made_again", "OO", object, recipe.get())
+             : nullptr);
+  if (can.get() != Py_True) return {};
+  return recipe;
+}
 
-  at::Tensor operator()(c10::ArrayRef<at::Tensor> parts) const {
-    const pybind11::gil_scoped_acquire gil;
-    const SuspendScopes suspend;
-    THPObjectPtr inner(PyDict_Copy(others_->get()));
-    for (const auto i : c10::irange(parts.size())) {
-      THPObjectPtr part(THPVariable_Wrap(parts[i]));
-      if (!part || PyDict_SetItem(inner.get(), PyList_GET_ITEM(names_->get(), i), part.get()) != 0)
-        throw python_error();
-    }
-    THPObjectPtr module(PyImport_ImportModule("remat_meta._unflatten"));
-    if (!module) throw python_error();
-    THPObjectPtr made(PyObject_CallMethod(module, "unflatten", "OOOOO", class_->get(), inner.get(),
-                                          context_->get(), size_->get(), stride_->get()));
-    if (!made) throw python_error();
-    return THPVariable_Unpack(made.get());
-  }
-
- private:
-  static SharedObject call(PyObject* object, const char* method) {
-    THPObjectPtr result(PyObject_CallMethod(object, method, nullptr));
-    if (!result) throw python_error();
-    return share(result.get());
-  }
-
-  SharedObject class_, names_, context_, others_, size_, stride_;
-};
-
-bool can_be_made_again(PyObject* object, Flat& flat) {
-  if (!flat.names || PyObject_HasAttrString(object, "__tensor_unflatten__") != 1) return false;
-  THPObjectPtr module(PyImport_ImportModule("remat_meta._unflatten"));
-  if (!module) return false;
-  THPObjectPtr can(PyObject_CallMethod(module, "can_be_made_again", "OOOO", object,
-                                       flat.names.get(), flat.context.get(), flat.others.get()));
-  return can && can.get() == Py_True;
+at::Tensor unflatten(const OwnedObject& recipe, c10::ArrayRef<at::Tensor> parts) {
+  const pybind11::gil_scoped_acquire gil;
+  const SuspendScopes suspend;
+  THPObjectPtr tensors(checked(PyTuple_New(static_cast<Py_ssize_t>(parts.size()))));
+  for (const auto i : c10::irange(parts.size()))
+    PyTuple_SET_ITEM(tensors.get(), i, checked(THPVariable_Wrap(parts[i])));
+  THPObjectPtr module(checked(PyImport_ImportModule("remat_meta._unflatten")));
+  THPObjectPtr made(
+      checked(PyObject_CallMethod(module, "unflatten", "OO", recipe.get(), tensors.get())));
+  return THPVariable_Unpack(made.get());
 }
 
 std::vector<at::Tensor> inner_tensors(const at::Tensor& tensor) {
@@ -192,9 +174,9 @@ std::optional<FlattenedTensor> flatten_tensor(const at::Tensor& tensor) {
   THPObjectPtr object(THPVariable_Wrap(tensor));
   Flat flat = object ? flat_of(object) : Flat();
   PyErr_Clear();
-  const bool can = object && can_be_made_again(object, flat);
+  THPObjectPtr recipe = object ? recipe_of(object, flat) : THPObjectPtr();
   PyErr_Clear();
-  if (!can) return std::nullopt;
+  if (!recipe) return std::nullopt;
   FlattenedTensor flattened;
   for (const auto i : c10::irange(PyList_GET_SIZE(flat.names.get()))) {
     THPObjectPtr part(PyObject_GetAttr(object, PyList_GET_ITEM(flat.names.get(), i)));
@@ -202,7 +184,9 @@ std::optional<FlattenedTensor> flatten_tensor(const at::Tensor& tensor) {
     if (!part || !THPVariable_Check(part.get())) return std::nullopt;
     flattened.parts.push_back(THPVariable_Unpack(part.get()));
   }
-  flattened.unflatten = UnflattenObject(object, flat);
+  flattened.unflatten = [recipe = share(recipe.get())](c10::ArrayRef<at::Tensor> parts) {
+    return unflatten(*recipe, parts);
+  };
   return flattened;
 }
 

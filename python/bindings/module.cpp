@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // The extension module remat_meta._C. Loading it registers nothing with the dispatcher and installs
-// no engine: see first_use.h.
+// no engine: see before_region.h.
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/headeronly/version.h>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <remat/backend/inner_backward.h>
 #include <remat/backend/register_device.h>
+#include <remat/backend/tiled.h>
 #include <remat/engine/backward_observer.h>
 #include <remat/engine/blocking_wait.h>
 #include <remat/engine/op_observer.h>
@@ -20,20 +22,13 @@
 #include <remat/engine/scope.h>
 #include <remat/placeholder/placeholder.h>
 
-#include "agreement.h"
 #include "bindings.h"
-#include "budget.h"
-#include "custom_functions.h"
 #include "docstrings.h"
 #include "errors.h"
-#include "first_use.h"
 #include "named_calls.h"
 #include "owned_object.h"
 #include "policy_table.h"
 #include "python_state.h"
-#include "remat_handle.h"
-#include "saved_tensors_hooks.h"
-#include "sharded_modules.h"
 #include "tensor_hooks.h"
 
 namespace remat::python {
@@ -70,6 +65,26 @@ void wait_without_gil(c10::function_ref<void()> wait) {
   wait();
 }
 
+/// The functions that Python's tiled() calls: see remat/backend/tiled.h.
+void add_tiles(py::module_& m) {
+  m.def("_runs_in_segments", torch::wrap_pybind_function(detail::runs_in_segments));
+  m.def("_check_tiles", torch::wrap_pybind_function(
+                            [](int64_t tiles) { detail::check_tiled_options({.tiles = tiles}); }));
+  m.def("_tiled_length",
+        torch::wrap_pybind_function([](const std::vector<at::Tensor>& arguments, int64_t dim) {
+          return detail::tiled_length(arguments, {.dim = dim});
+        }));
+  m.def("_tile_range",
+        torch::wrap_pybind_function([](int64_t length, int64_t tiles, int64_t number) {
+          const detail::TileRange range = detail::tile_range(length, tiles, number);
+          return std::pair(range.first, range.length);
+        }));
+  m.def("_join_tiles", torch::wrap_pybind_function(
+                           [](const std::vector<at::Tensor>& parts, int64_t length, int64_t dim) {
+                             return detail::join_tiles(parts, length, {.dim = dim});
+                           }));
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_C, m) {
@@ -89,9 +104,8 @@ PYBIND11_MODULE(_C, m) {
   add_offload(m.ptr());
   add_budget(m.ptr());
   add_functional_calls(m.ptr());
-  add_tiles(m.ptr());
-  add_sharded_modules(m.ptr());
-  add_agreement(m.ptr());
+  add_tiles(m);
+  add_ranks(m.ptr());
   set_blocking_wait(wait_without_gil);
   count_hooks_in_dicts();
   install_tensor_classes();

@@ -22,13 +22,12 @@
 #include <remat/backend/named_call_scope.h>
 #include <remat/backend/native_op.h>
 
-#include "custom_functions.h"
+#include "bindings.h"
 #include "docstrings.h"
 #include "errors.h"
 #include "function_wrapper.h"
 #include "owned_object.h"
 #include "policy_table.h"
-#include "remat_handle.h"
 #include "tensor_hooks.h"
 
 namespace remat::python {
@@ -138,10 +137,8 @@ class NamedState final : public WrapperState {
   NamedState(NamedCall named, const char* made_by) : call(std::move(named)), maker(made_by) {}
 
   PyObject* reduce(PyObject* function) const override {
-    THPObjectPtr module(PyImport_ImportModule("remat_meta._C"));
-    THPObjectPtr make(module ? PyObject_GetAttrString(module, maker) : nullptr);
-    if (!make) return nullptr;
-    return Py_BuildValue("O(OsOs)", make.get(), function, call.name.c_str(), object_of(call.policy),
+    const py::object make = py::module_::import("remat_meta._C").attr(maker);
+    return Py_BuildValue("O(OsOs)", make.ptr(), function, call.name.c_str(), object_of(call.policy),
                          keep_name(call.keep));
   }
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Python's region(), native_op(), recompute_needs_tensor() and name_scope().
+// How a named call of Python runs: those of region() and native_op(), and those of custom
+// functions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
 #include <torch/csrc/python_headers.h>
 
+#include <cstdint>
 #include <string_view>
 
 #include <remat/engine/named_call.h>
@@ -33,7 +35,41 @@ void check_no_new_leaf(const CallResults& results, c10::ArrayRef<at::Tensor> arg
 /// error set; may throw as well.
 PyObject* run_named_call(const NamedCall& call, PyObject* function, const CallArguments& arguments);
 
-/// Adds these functions to `module`. Throws python_error.
-void add_named_calls(PyObject* module);
+/// Tells the forward() of a custom function which op() calls it. A stack per thread.
+class OpContext {
+ public:
+  explicit OpContext(const NamedCall* call);
+  OpContext(const OpContext&) = delete;
+  OpContext& operator=(const OpContext&) = delete;
+  ~OpContext();
+
+  /// The call of the surrounding op(), which is then marked as used; null if there is none.
+  static const NamedCall* take();
+
+  bool used() const { return used_; }
+
+ private:
+  const NamedCall* call_;
+  OpContext* outer_;
+  bool used_ = false;
+};
+
+/// Calls `function` so that the forward() of the custom function in it becomes `call`. Returns a
+/// new reference, or null with Python's error set; may throw as well.
+PyObject* run_op(const NamedCall& call, PyObject* function, const CallArguments& arguments);
+
+/// Ends the handles that were opened on this thread during its lifetime and are still open, since
+/// the traceback of an exception may hold them. Surrounds every call of user code in a region or
+/// named call. Use under the GIL.
+class HandleBound {
+ public:
+  HandleBound();
+  HandleBound(const HandleBound&) = delete;
+  HandleBound& operator=(const HandleBound&) = delete;
+  ~HandleBound();
+
+ private:
+  uint64_t opened_before_;
+};
 
 }  // namespace remat::python

@@ -24,6 +24,14 @@
 namespace remat::python {
 namespace {
 
+using namespace py::literals;
+
+template <class Call>
+auto without_gil(const Call& call) {
+  const py::gil_scoped_release released;
+  return call();
+}
+
 /// Kind ("host" or "disk"), byte limit, and for a disk the folder and whether to verify checksums.
 using Memory = std::tuple<std::string, std::optional<int64_t>, std::string, bool>;
 
@@ -58,35 +66,26 @@ std::shared_ptr<OffloadEngine> make_engine(const std::vector<Memory>& memories, 
 
 py::dict stats_of(const OffloadEngine& engine) {
   const OffloadStats stats = engine.stats();
-  py::dict result;
-  result["left_bytes"] = stats.left_bytes;
-  result["left_count"] = stats.left_count;
-  result["fetched_bytes"] = stats.fetched_bytes;
-  result["fetched_count"] = stats.fetched_count;
-  result["prefetched_count"] = stats.prefetched_count;
-  result["unused_count"] = stats.unused_count;
-  result["stayed_count"] = stats.stayed_count;
-  result["full_count"] = stats.full_count;
-  result["waited_us"] = stats.waited_us;
-  result["away_bytes"] = stats.away_bytes;
-  result["leaving_bytes"] = stats.leaving_bytes;
-  result["device_bytes"] = stats.device_bytes;
-  return result;
+  return py::dict("left_bytes"_a = stats.left_bytes, "left_count"_a = stats.left_count,
+                  "fetched_bytes"_a = stats.fetched_bytes, "fetched_count"_a = stats.fetched_count,
+                  "prefetched_count"_a = stats.prefetched_count,
+                  "unused_count"_a = stats.unused_count, "stayed_count"_a = stats.stayed_count,
+                  "full_count"_a = stats.full_count, "waited_us"_a = stats.waited_us,
+                  "away_bytes"_a = stats.away_bytes, "leaving_bytes"_a = stats.leaving_bytes,
+                  "device_bytes"_a = stats.device_bytes);
 }
 
 py::dict rounding_stats_of(const RoundingStore& store) {
-  RoundingStats stats;
-  {
-    const py::gil_scoped_release released;
-    stats = store.stats();
-  }
-  py::dict result;
-  result["count"] = stats.count;
-  result["tensor_bytes"] = stats.tensor_bytes;
-  result["rounded_bytes"] = stats.rounded_bytes;
-  result["max_error"] = stats.max_error;
-  result["max_relative_error"] = stats.max_relative_error;
-  return result;
+  const RoundingStats stats = without_gil([&] { return store.stats(); });
+  return py::dict("count"_a = stats.count, "tensor_bytes"_a = stats.tensor_bytes,
+                  "rounded_bytes"_a = stats.rounded_bytes, "max_error"_a = stats.max_error,
+                  "max_relative_error"_a = stats.max_relative_error);
+}
+
+py::dict mask_stats_of(const MaskStore& store) {
+  const MaskStats stats = store.stats();
+  return py::dict("count"_a = stats.count, "mask_bytes"_a = stats.mask_bytes,
+                  "packed_bytes"_a = stats.packed_bytes);
 }
 
 py::object limit(int64_t bytes) {
@@ -98,29 +97,16 @@ py::dict terms_of(OffloadEngine& engine, const py::object& given) {
   std::optional<c10::Device> device;
   if (!given.is_none())
     device = py::module_::import("torch").attr("device")(given).cast<c10::Device>();
-  OffloadTerms terms;
-  {
-    const py::gil_scoped_release released;
-    terms = engine.terms(device);
-  }
+  const OffloadTerms terms = without_gil([&] { return engine.terms(device); });
   py::list places;
-  for (const OffloadPlace& place : terms.places) {
-    py::dict of;
-    of["name"] = place.name;
-    of["out_gbps"] = place.out_gbps;
-    of["in_gbps"] = place.in_gbps;
-    of["latency_us"] = place.latency_us;
-    of["max_bytes"] = limit(place.max_bytes);
-    of["block_bytes"] = place.block_bytes;
-    places.append(of);
-  }
-  py::dict result;
-  result["places"] = places;
-  result["min_bytes"] = terms.min_bytes;
-  result["max_bytes"] = limit(terms.max_bytes);
-  result["prefetch_bytes"] = terms.prefetch_bytes;
-  result["max_leaving_bytes"] = limit(terms.max_leaving_bytes);
-  return result;
+  for (const OffloadPlace& place : terms.places)
+    places.append(py::dict("name"_a = place.name, "out_gbps"_a = place.out_gbps,
+                           "in_gbps"_a = place.in_gbps, "latency_us"_a = place.latency_us,
+                           "max_bytes"_a = limit(place.max_bytes),
+                           "block_bytes"_a = place.block_bytes));
+  return py::dict("places"_a = places, "min_bytes"_a = terms.min_bytes,
+                  "max_bytes"_a = limit(terms.max_bytes), "prefetch_bytes"_a = terms.prefetch_bytes,
+                  "max_leaving_bytes"_a = limit(terms.max_leaving_bytes));
 }
 
 }  // namespace
@@ -152,17 +138,8 @@ void add_offload(PyObject* module) {
            "the store's own, else the current accelerator, else the CPU.");
   py::class_<MaskStore, OffloadStore, std::shared_ptr<MaskStore>>(m, "MaskStore",
                                                                   "The result of mask_store().")
-      .def(
-          "stats",
-          [](const MaskStore& store) {
-            const MaskStats stats = store.stats();
-            py::dict result;
-            result["count"] = stats.count;
-            result["mask_bytes"] = stats.mask_bytes;
-            result["packed_bytes"] = stats.packed_bytes;
-            return result;
-          },
-          "Counts since construction: masks, their bytes as tensors, and their bytes as bits.");
+      .def("stats", mask_stats_of,
+           "Counts since construction: masks, their bytes as tensors, and their bytes as bits.");
   py::class_<RoundingStore, OffloadStore, std::shared_ptr<RoundingStore>>(
       m, "RoundingStore", "The result of rounding_store().")
       .def("stats", torch::wrap_pybind_function(rounding_stats_of),

@@ -5,35 +5,17 @@
 
 #include <torch/csrc/python_headers.h>
 
+#include <pybind11/pybind11.h>
+#include <torch/csrc/utils/pythoncapi_compat.h>
+
 #include <memory>
 
 namespace remat::python {
 
-/// Owns a reference to `object`. The destructor takes the GIL on whatever thread it runs, and does
-/// not release the reference once the interpreter is shutting down. Construct under the GIL.
-class OwnedObject {
- public:
-  explicit OwnedObject(PyObject* object);
-  OwnedObject(const OwnedObject&) = delete;
-  OwnedObject& operator=(const OwnedObject&) = delete;
-  ~OwnedObject();
-
-  /// Borrowed. Needs no GIL.
-  PyObject* get() const { return object_; }
-
- private:
-  PyObject* object_;
-};
-
-/// Can be copied without the GIL, as std::any and std::function require.
-using SharedObject = std::shared_ptr<const OwnedObject>;
-
-inline SharedObject share(PyObject* object) {
-  return std::make_shared<const OwnedObject>(object);
-}
-
 /// True if Python can still be called; otherwise its objects are leaked.
-bool interpreter_lives();
+inline bool interpreter_lives() {
+  return Py_IsInitialized() && !Py_IsFinalizing();
+}
 
 /// While alive, sets aside the Python error that is being raised, so that destructors may run
 /// Python code.
@@ -51,5 +33,33 @@ class ErrorAside {
   PyObject* value_ = nullptr;
   PyObject* traceback_ = nullptr;
 };
+
+/// Owns a reference to `object`. The destructor takes the GIL on whatever thread it runs, and does
+/// not release the reference once the interpreter is shutting down. Construct under the GIL.
+class OwnedObject {
+ public:
+  explicit OwnedObject(PyObject* object) : object_(Py_NewRef(object)) {}
+  OwnedObject(const OwnedObject&) = delete;
+  OwnedObject& operator=(const OwnedObject&) = delete;
+  ~OwnedObject() {
+    if (!interpreter_lives()) return;
+    const pybind11::gil_scoped_acquire gil;
+    const ErrorAside error;
+    Py_DECREF(object_);
+  }
+
+  /// Borrowed. Needs no GIL.
+  PyObject* get() const { return object_; }
+
+ private:
+  PyObject* object_;
+};
+
+/// Can be copied without the GIL, as std::any and std::function require.
+using SharedObject = std::shared_ptr<const OwnedObject>;
+
+inline SharedObject share(PyObject* object) {
+  return std::make_shared<const OwnedObject>(object);
+}
 
 }  // namespace remat::python

@@ -103,16 +103,16 @@ py::object python_value(const c10::Argument& argument, const c10::IValue& value)
   const auto optional = type->cast<c10::OptionalType>();
   if (value.isInt()) {
     const int64_t number = value.toInt();
+    const auto borrowed = [](auto* object) {
+      return py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(object));
+    };
     switch ((optional ? optional->getElementType() : type)->kind()) {
       case c10::TypeKind::ScalarTypeType:
-        return py::reinterpret_borrow<py::object>(
-            reinterpret_cast<PyObject*>(torch::getTHPDtype(static_cast<at::ScalarType>(number))));
+        return borrowed(torch::getTHPDtype(static_cast<at::ScalarType>(number)));
       case c10::TypeKind::LayoutType:
-        return py::reinterpret_borrow<py::object>(
-            reinterpret_cast<PyObject*>(torch::getTHPLayout(static_cast<at::Layout>(number))));
+        return borrowed(torch::getTHPLayout(static_cast<at::Layout>(number)));
       case c10::TypeKind::MemoryFormatType:
-        return py::reinterpret_borrow<py::object>(
-            torch::utils::getTHPMemoryFormat(static_cast<at::MemoryFormat>(number)));
+        return borrowed(torch::utils::getTHPMemoryFormat(static_cast<at::MemoryFormat>(number)));
       default:
         break;
     }

@@ -98,39 +98,25 @@ PyObject* set_eval_frame() {
 }  // namespace
 
 PythonState::PythonState()
-    : context_(checked(PyContext_CopyCurrent())),
-      functional_calls_(nullptr),
-      device_(nullptr),
-      torch_function_(PythonTorchFunctionTLS::get_state()) {
-  try {
-    functional_calls_ = open_functional_calls();
-    device_ = current_device();
-  } catch (...) {
-    Py_DECREF(context_);
-    Py_XDECREF(functional_calls_);
-    throw;
-  }
-}
-
-PythonState::~PythonState() {
-  Py_DECREF(context_);
-  Py_XDECREF(functional_calls_);
-  Py_XDECREF(device_);
-}
+    : context_(py::reinterpret_steal<py::object>(checked(PyContext_CopyCurrent()))),
+      functional_calls_(py::reinterpret_steal<py::object>(open_functional_calls())),
+      device_(py::reinterpret_steal<py::object>(current_device())),
+      torch_function_(PythonTorchFunctionTLS::get_state()) {}
 
 PythonStateScope::PythonStateScope(const PythonState& state)
     : torch_function_(PythonTorchFunctionTLS::get_state()) {
   // A context can be entered by one thread at a time, and must stay unchanged for the next replay.
-  THPObjectPtr context(checked(PyContext_Copy(state.context_)));
-  if (state.functional_calls_) functional_calls_ = enter_functional_calls(state.functional_calls_);
+  THPObjectPtr context(checked(PyContext_Copy(state.context_.ptr())));
+  if (state.functional_calls_)
+    functional_calls_ = enter_functional_calls(state.functional_calls_.ptr());
   if (PyContext_Enter(context) < 0) {
     leave_functional_calls(functional_calls_);
     throw python_error();
   }
   context_ = context.release();
   device_ = current_device();
-  if (device_ == state.device_) Py_CLEAR(device_);
-  if (device_) set_current_device(state.device_);
+  if (device_ == state.device_.ptr()) Py_CLEAR(device_);
+  if (device_) set_current_device(state.device_.ptr());
   PythonTorchFunctionTLS::set_state(state.torch_function_);
 }
 

@@ -6,6 +6,7 @@
 #include <torch/csrc/python_headers.h>
 
 #include <ATen/PythonTorchFunctionTLS.h>
+#include <pybind11/pybind11.h>
 
 namespace remat::python {
 
@@ -18,16 +19,13 @@ namespace remat::python {
 class PythonState {
  public:
   PythonState();
-  PythonState(const PythonState&) = delete;
-  PythonState& operator=(const PythonState&) = delete;
-  ~PythonState();
 
  private:
   friend class PythonStateScope;
 
-  PyObject* context_;           // contextvars.Context
-  PyObject* functional_calls_;  // tensors swapped into modules, or null: see Note [functional_call]
-  PyObject* device_;            // CURRENT_DEVICE of torch.utils._device
+  pybind11::object context_;           // contextvars.Context
+  pybind11::object functional_calls_;  // swapped tensors, or null: see Note [functional_call]
+  pybind11::object device_;            // CURRENT_DEVICE of torch.utils._device
   // A backward that starts at a subclass runs with __torch_function__ disabled.
   at::impl::PythonTorchFunctionTLS torch_function_;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Handles by which custom functions run their forward() as a named call.
-#include "remat_handle.h"
+#include "named_calls.h"
 
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
@@ -19,11 +19,10 @@
 #include <remat/backend/named_call_scope.h>
 #include <remat/backend/native_op.h>
 
-#include "custom_functions.h"
+#include "bindings.h"
 #include "docstrings.h"
 #include "errors.h"
 #include "forward_results.h"
-#include "named_calls.h"
 #include "owned_object.h"
 #include "policy_table.h"
 

@@ -7,7 +7,6 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_cpp_function.h>
 #include <torch/csrc/autograd/saved_variable.h>
-#include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <functional>
@@ -15,7 +14,6 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -39,42 +37,31 @@ namespace {
 
 using Visit = std::function<void(const at::Tensor&)>;
 
-void visit_value(PyObject* value, const Visit& visit) {
-  if (PyTuple_Check(value)) {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i)
-      visit_value(PyTuple_GET_ITEM(value, i), visit);
+void visit_value(py::handle value, const Visit& visit) {
+  if (py::isinstance<py::tuple>(value)) {
+    for (const py::handle part : value) visit_value(part, visit);
     return;
   }
   if (!py::isinstance<torch::autograd::SavedVariable>(value)) return;
-  const auto& saved = py::handle(value).cast<const torch::autograd::SavedVariable&>();
+  const auto& saved = value.cast<const torch::autograd::SavedVariable&>();
   // nullopt if hooks keep it, undefined if it has been freed.
   const std::optional<at::Tensor> tensor = saved.get_raw_data();
   if (tensor && tensor->defined()) visit(*tensor);
-}
-
-bool is_raw_save(PyObject* name) {
-  Py_ssize_t size = 0;
-  const char* const text = PyUnicode_AsUTF8AndSize(name, &size);
-  constexpr std::string_view kPrefix = "_raw_saved_";
-  return text &&
-         std::string_view(text, static_cast<size_t>(size)).substr(0, kPrefix.size()) == kPrefix;
 }
 
 /// Visits the tensors saved by a node of a graph, as Python's half of LibTorch exposes them,
 /// without unpacking them: see VisitSaved. Call under the GIL. Nodes of C++ custom functions expose
 /// nothing. Some attributes of a freed node raise; such a node saves nothing.
 void visit_saved(const GraphNode& node, const Visit& visit) {
-  THPObjectPtr object(torch::autograd::functionToPyObject(node));
-  THPObjectPtr names(object ? PyObject_Dir(reinterpret_cast<PyObject*>(Py_TYPE(object.get())))
-                            : nullptr);
-  for (Py_ssize_t i = 0; names && i < PyList_GET_SIZE(names.get()); ++i) {
-    PyObject* const name = PyList_GET_ITEM(names.get(), i);
-    if (!is_raw_save(name)) continue;
-    THPObjectPtr value(PyObject_GetAttr(object, name));
-    if (value) visit_value(value, visit);
+  const auto object = py::reinterpret_steal<py::object>(torch::autograd::functionToPyObject(node));
+  if (!object) return PyErr_Clear();
+  const py::object dir = py::module_::import("builtins").attr("dir");
+  for (const py::handle name : dir(py::type::handle_of(object))) {
+    if (!name.cast<std::string>().starts_with("_raw_saved_")) continue;
+    if (PyObject* const value = PyObject_GetAttr(object.ptr(), name.ptr()))
+      visit_value(py::reinterpret_steal<py::object>(value), visit);
     PyErr_Clear();
   }
-  PyErr_Clear();
 }
 
 Annotate as_annotate(const py::object& annotate) {

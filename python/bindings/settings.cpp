@@ -17,10 +17,8 @@
 #include <variant>
 
 #include "callbacks.h"
-#include "cuts_argument.h"
 #include "errors.h"
 #include "policy_table.h"
-#include "saved_tensors_hooks.h"
 
 namespace remat::python {
 namespace {
@@ -60,33 +58,51 @@ void set_determinism_check(Settings& settings, PyObject* value) {
   settings.options.determinism = check == "none" ? Determinism::kNone : Determinism::kMetadata;
 }
 
+/// Makes hooks of `pack` and `unpack` (and `capture_context`, if not None). The hooks share
+/// `held`.
+SavedTensorsHooks make_hooks(PyObject* value, std::vector<SharedObject>& held) {
+  THPObjectPtr parts(parts_of_hooks(value));
+  if (!parts) parts = as_tuple("saved_tensors_hooks", value);
+  const Py_ssize_t size = PyTuple_GET_SIZE(parts.get());
+  TORCH_CHECK_VALUE(size == 2 || size == 3,
+                    "[checkpoint] saved_tensors_hooks: expected (pack, unpack) or (pack, unpack, "
+                    "capture_context), got ",
+                    size, " values.");
+  constexpr std::array kNames{"pack", "unpack", "capture_context"};
+  std::array<SharedObject, 3> functions;
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    PyObject* const function = PyTuple_GET_ITEM(parts.get(), i);
+    if (i == 2 && function == Py_None) break;
+    TORCH_CHECK_TYPE(PyCallable_Check(function), "[checkpoint] saved_tensors_hooks, ", kNames[i],
+                     ": expected a function, got ", type_of(function), ".");
+    functions[i] = share(function);
+    held.push_back(functions[i]);
+  }
+  return make_saved_tensors_hooks(functions[0], functions[1], functions[2]);
+}
+
 void set_saved_tensors_hooks(Settings& settings, PyObject* value) {
   if (value != Py_None) settings.options.saved_tensors_hooks = make_hooks(value, settings.objects);
 }
 
 void set_recompute_state_hooks(Settings& settings, PyObject* value) {
-  THPObjectPtr hooks = as_tuple("recompute_state_hooks", value);
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(hooks.get()); ++i) {
-    PyObject* const hook = PyTuple_GET_ITEM(hooks.get(), i);
+  for_each_item("recompute_state_hooks", value, [&](const std::string& name, PyObject* hook) {
     TORCH_CHECK_TYPE(
         PyObject_HasAttrString(hook, "snapshot") && PyObject_HasAttrString(hook, "restore") &&
             !PyType_Check(hook),
-        "[checkpoint] recompute_state_hooks[", i,
-        "]: expected an object with snapshot() and restore(state), got ",
+        "[checkpoint] ", name, ": expected an object with snapshot() and restore(state), got ",
         PyType_Check(hook) ? "a class, of which an instance must be made" : type_of(hook), ".");
     settings.objects.push_back(share(hook));
     settings.options.state_hooks.push_back(make_state_hook(settings.objects.back()));
-  }
+  });
 }
 
 void set_generators(Settings& settings, PyObject* value) {
-  THPObjectPtr generators = as_tuple("generators", value);
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(generators.get()); ++i) {
-    PyObject* const generator = PyTuple_GET_ITEM(generators.get(), i);
-    TORCH_CHECK_TYPE(THPGenerator_Check(generator), "[checkpoint] generators[", i,
-                     "]: expected a torch.Generator, got ", type_of(generator), ".");
+  for_each_item("generators", value, [&](const std::string& name, PyObject* generator) {
+    TORCH_CHECK_TYPE(THPGenerator_Check(generator), "[checkpoint] ", name,
+                     ": expected a torch.Generator, got ", type_of(generator), ".");
     settings.options.generators.push_back(THPGenerator_Unwrap(generator));
-  }
+  });
 }
 
 template <class Value, size_t kCount>
@@ -221,8 +237,9 @@ std::string hint_of(std::string_view name) {
   return nearest.empty() ? "" : " Did you mean " + nearest + "?";
 }
 
-PyObject* keywords_of(const Settings& settings) {
-  return settings.keywords ? Py_NewRef(settings.keywords->get()) : PyDict_New();
+py::dict keywords_of(const Settings& settings) {
+  return settings.keywords ? py::reinterpret_borrow<py::dict>(settings.keywords->get())
+                           : py::dict();
 }
 
 // Live regions share the hooks, and so the objects in them.
@@ -241,7 +258,7 @@ bool holds_objects_alone(const Settings& settings) {
 
 }  // namespace
 
-THPObjectPtr as_tuple(const char* name, PyObject* value) {
+THPObjectPtr as_tuple(const std::string& name, PyObject* value) {
   // text is a sequence of letters
   const bool is_text = PyUnicode_Check(value) || PyBytes_Check(value);
   THPObjectPtr items(is_text ? nullptr : PySequence_Tuple(value));
@@ -259,17 +276,14 @@ int Settings::traverse(visitproc visit, void* arg) const {
 }
 
 PyObject* Settings::reduce(PyObject* function) const {
-  THPObjectPtr module(PyImport_ImportModule("remat_meta._C"));
-  THPObjectPtr rebuild(module ? PyObject_GetAttrString(module, "_rebuild") : nullptr);
-  THPObjectPtr given(keywords_of(*this));
-  if (!rebuild || !given) return nullptr;
-  if (!function) return Py_BuildValue("O(O)", rebuild.get(), given.get());
-  return Py_BuildValue("O(OO)", rebuild.get(), given.get(), function);
+  const py::object rebuild = py::module_::import("remat_meta._C").attr("_rebuild");
+  const py::dict given = keywords_of(*this);
+  if (!function) return Py_BuildValue("O(O)", rebuild.ptr(), given.ptr());
+  return Py_BuildValue("O(OO)", rebuild.ptr(), given.ptr(), function);
 }
 
 PyObject* Settings::show() const {
-  THPObjectPtr given(keywords_of(*this));
-  return given ? PyUnicode_FromFormat("checkpoint with %R", given.get()) : nullptr;
+  return PyUnicode_FromFormat("checkpoint with %R", keywords_of(*this).ptr());
 }
 
 void set_option(Settings& settings, std::string_view name, PyObject* value) {
@@ -280,27 +294,6 @@ void set_option(Settings& settings, std::string_view name, PyObject* value) {
   }
   TORCH_CHECK_TYPE(false, "[checkpoint] ", name, ": expected one of the options ", known,
                    "; got another name.", hint_of(name));
-}
-
-SavedTensorsHooks make_hooks(PyObject* value, std::vector<SharedObject>& objects) {
-  THPObjectPtr parts(parts_of_hooks(value));
-  if (!parts) parts = as_tuple("saved_tensors_hooks", value);
-  const Py_ssize_t size = PyTuple_GET_SIZE(parts.get());
-  TORCH_CHECK_VALUE(size == 2 || size == 3,
-                    "[checkpoint] saved_tensors_hooks: expected (pack, unpack) or (pack, unpack, "
-                    "capture_context), got ",
-                    size, " values.");
-  constexpr std::array kNames{"pack", "unpack", "capture_context"};
-  std::array<SharedObject, 3> functions;
-  for (Py_ssize_t i = 0; i < size; ++i) {
-    PyObject* const function = PyTuple_GET_ITEM(parts.get(), i);
-    if (i == 2 && function == Py_None) break;
-    TORCH_CHECK_TYPE(PyCallable_Check(function), "[checkpoint] saved_tensors_hooks, ", kNames[i],
-                     ": expected a function, got ", type_of(function), ".");
-    functions[i] = share(function);
-    objects.push_back(functions[i]);
-  }
-  return make_saved_tensors_hooks(functions[0], functions[1], functions[2]);
 }
 
 }  // namespace remat::python

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -42,13 +43,24 @@ class Settings final : public WrapperState {
 };
 
 /// Converts any iterable to a tuple, which holds the items. Throws TypeError that names `name`.
-THPObjectPtr as_tuple(const char* name, PyObject* value);
+THPObjectPtr as_tuple(const std::string& name, PyObject* value);
+
+/// Calls `visit("name[i]", item)` for each item of an iterable. Throws likewise.
+template <class Visit>
+void for_each_item(const std::string& name, PyObject* value, Visit&& visit) {
+  THPObjectPtr items = as_tuple(name, value);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.get()); ++i)
+    visit(name + "[" + std::to_string(i) + "]", PyTuple_GET_ITEM(items.get(), i));
+}
 
 /// Applies one keyword of checkpoint(). Throws TypeError or ValueError that names it.
 void set_option(Settings& settings, std::string_view name, PyObject* value);
 
-/// Makes hooks of `pack` and `unpack` (and `capture_context`, if not None). The hooks share
-/// `objects`.
-SavedTensorsHooks make_hooks(PyObject* value, std::vector<SharedObject>& objects);
+/// Takes checkpoint(cuts=...): None, or an object with the attributes of remat.Cuts. Throws
+/// TypeError or ValueError that names the wrong attribute.
+void set_cuts(Settings& settings, PyObject* value);
+
+/// Takes checkpoint(plan=...): None, or a MemoryPlan, which implies replay="tape" and its cuts.
+void set_plan(Settings& settings, PyObject* value);
 
 }  // namespace remat::python

@@ -45,7 +45,6 @@ from ._C import (  # noqa: E402
     save_matmuls,
     saved_tensors_hooks,
 )
-from ._cuts import Cuts  # noqa: E402
 from ._device import register_device  # noqa: E402
 from ._hooks import (  # noqa: E402
     OffloadStore,
@@ -62,7 +61,7 @@ from ._oom import (  # noqa: E402
     memory_snapshot_annotate,
     oom_observer,
 )
-from ._policy import CheckpointPolicy, PolicyContext  # noqa: E402
+from ._policy import CheckpointPolicy, Cuts, PolicyContext  # noqa: E402
 from ._profile import profile  # noqa: E402
 from ._record import record  # noqa: E402
 from ._reports import (  # noqa: E402

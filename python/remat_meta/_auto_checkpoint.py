@@ -21,9 +21,8 @@ from . import _C, _agreement, _plan_agreement
 from ._C import MemoryPlan, OffloadEngine, checkpoint
 from ._install import on_first_use
 from ._plan_agreement import PlanAgreement
-from ._profile import named_by_module
+from ._profile import let_profilers_start, named_by_module
 from ._torch_checkpoint import checkpoints_on_remat
-from ._torch_profiler import let_it_start
 
 _F = typing.TypeVar("_F", bound=typing.Callable[..., typing.Any])
 _NO_FUNCTION: typing.Any = object()  # fn if auto_checkpoint() is used as a decorator
@@ -32,36 +31,6 @@ _logger = logging.getLogger("remat_meta")
 
 # By module, because others (accelerate, for example) wrap the forward once more.
 _by_module = weakref.WeakKeyDictionary()
-
-
-class _Step:
-    """One call of a function, in the form that the core drives."""
-
-    def __init__(self, fn, module, name, offload, advice, args, kwargs):
-        self._fn = fn
-        self._module = module
-        self._name = name
-        self._offload = offload
-        self._advice = advice
-        self._args = args
-        self._kwargs = kwargs
-        self.result = None
-
-    def forward(self, cuts, recording):
-        if cuts is None:
-            self.result = self._fn(*self._args, **self._kwargs)
-            return
-        store = self._offload if cuts.moves else None
-        region = checkpoint(replay="tape", region_name=self._name, cuts=cuts, offload_store=store, _any_output=True)(self._fn)
-        is_measured = recording is not None
-        names = named_by_module(recording, self._module) if is_measured else contextlib.nullcontext()
-        with names, checkpoints_on_remat() if is_measured and cuts.is_unknown else contextlib.nullcontext():
-            try:
-                self.result = region(*self._args, **self._kwargs)
-            except NotImplementedError as error:
-                if not str(error).startswith("["):
-                    raise
-                raise NotImplementedError(f"{error}\n{self._advice()}") from error
 
 
 def _run_eagerly(run, args, kwargs):
@@ -89,7 +58,7 @@ class _AutoCheckpointed:
         self._planned = _C._AutoCheckpoint(
             name, budget, options["plan"], options["steps"], _logger.info, _warn, self._agreement.agree, options["offload"]
         )
-        let_it_start()
+        let_profilers_start()
         self._may_be_lazy = module is not None
         if module is not None:
             _by_module[module] = weakref.ref(self)
@@ -115,10 +84,27 @@ class _AutoCheckpointed:
         settings = {"budget": self._options["memory_budget"], "offload": "a store" if self._options["offload"] else "none"}
         _agreement.meet(f"auto_checkpoint '{self._options['name']}'", settings)
         self._agreement.begin_step()
-        name, offload = self._options["name"], self._options["offload"]
-        step = _Step(self._function(), self._module, name, offload, self._planned.advice, args, kwargs)
-        self._planned.run(step.forward, args, kwargs, self._module is not None and self._module.training)
-        return step.result
+        result = None
+
+        def forward(cuts, recording):
+            nonlocal result
+            result = self._function()(*args, **kwargs) if cuts is None else self._run_region(cuts, recording, args, kwargs)
+
+        self._planned.run(forward, args, kwargs, self._module is not None and self._module.training)
+        return result
+
+    def _run_region(self, cuts, recording, args, kwargs):
+        name, store = self._options["name"], self._options["offload"] if cuts.moves else None
+        region = checkpoint(replay="tape", region_name=name, cuts=cuts, offload_store=store, _any_output=True)(self._function())
+        is_measured = recording is not None
+        names = named_by_module(recording, self._module) if is_measured else contextlib.nullcontext()
+        with names, checkpoints_on_remat() if is_measured and cuts.is_unknown else contextlib.nullcontext():
+            try:
+                return region(*args, **kwargs)
+            except NotImplementedError as error:
+                if not str(error).startswith("["):
+                    raise
+                raise NotImplementedError(f"{error}\n{self._planned.advice()}") from error
 
     def _is_lazy(self):
         """Returns True until a plain call has given the module's lazy parameters their shapes."""
@@ -129,16 +115,6 @@ class _AutoCheckpointed:
     def __get__(self, instance, owner=None):
         """Binds as a method when used as a method's decorator."""
         return self if instance is None else types.MethodType(self, instance)
-
-    def memory_plan(self):
-        return self._planned.plan()
-
-    def why_no_plan(self):
-        return self._planned.why_no_plan()
-
-    def original(self):
-        """Returns what was wrapped; None: the forward of the module's class."""
-        return self._fn
 
     # A copy of a model gets measurements of its own.
     def __deepcopy__(self, memo):
@@ -290,17 +266,8 @@ def auto_checkpoint(
     no tape can replay, with its name, and for functions that torch.compile has compiled.
     """
     if fn is _NO_FUNCTION:
-        return functools.partial(
-            auto_checkpoint,
-            memory_budget=memory_budget,
-            of_peak=of_peak,
-            fraction=fraction,
-            device_bytes=device_bytes,
-            plan=plan,
-            name=name,
-            steps=steps,
-            offload=offload,
-        )
+        budget = dict(memory_budget=memory_budget, of_peak=of_peak, fraction=fraction, device_bytes=device_bytes)
+        return functools.partial(auto_checkpoint, **budget, plan=plan, name=name, steps=steps, offload=offload)
     _check_function(fn)
     if name is not None and not isinstance(name, str):
         raise TypeError(f"[auto_checkpoint] name: expected a text, got {type(name).__name__}.")
@@ -335,7 +302,7 @@ def auto_checkpoint(
         module = module.module  # its forward is the step; the wrapper around it waits for other ranks' buffers and gradients
     forward = vars(module).get("forward")
     if isinstance(forward, _AutoCheckpointed):
-        forward = forward.original()
+        forward = forward._fn
     module.forward = _AutoCheckpointed(forward, module, options)
     return fn
 
@@ -367,13 +334,14 @@ def memory_plan(fn: typing.Callable[..., typing.Any]) -> MemoryPlan:
 
     Raises ValueError for any other function, RuntimeError while its first steps are measured.
     """
-    planned = _find(fn)
-    if planned is None:
+    found = _find(fn)
+    if found is None:
         raise ValueError(
             f"[auto_checkpoint] memory_plan: expected a model or function of auto_checkpoint(), got {type(fn).__name__}. "
             "Call auto_checkpoint() on it first."
         )
-    plan = planned.memory_plan()
+    plan = found._planned.plan()
     if plan is None:
-        raise RuntimeError(f"[auto_checkpoint] memory_plan: expected a plan, got none yet: {planned.why_no_plan().rstrip('.')}.")
+        reason = found._planned.why_no_plan().rstrip(".")
+        raise RuntimeError(f"[auto_checkpoint] memory_plan: expected a plan, got none yet: {reason}.")
     return plan

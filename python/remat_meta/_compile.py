@@ -9,6 +9,7 @@ an annotation, too: the outer region keeps nothing of it, as in eager code. The 
 traces are tracked by functions that Dynamo calls instead of tracing them.
 """
 
+import collections
 import functools
 import inspect
 import os
@@ -18,17 +19,15 @@ import torch
 import torch.utils.checkpoint as stock
 
 from . import _C, _compiled_graphs, _graph_run, _higher_order
-from ._after_import import after_import
 from ._graph_policy import CALL, INNER, REGION, contexts_of, forget_notes, key_of, options_of, refusal_of, region_of
-from ._install import on_first_use
+from ._install import after_import, on_first_use
 from ._torch_checkpoint import torch_checkpoint
 from ._torch_compat import attribute_of_class, getattr_method
 
 _KINDS = (_C.CheckpointBuilder, _C.Checkpointed, _C.NamedFunction)
 # These files are called by torch's engine and in graphs, and contain no user code.
 _NEVER_COMPILED = [
-    os.path.join(os.path.dirname(__file__), f"{name}.py")
-    for name in ("_agreement", "_compile", "_engine", "_higher_order")
+    os.path.join(os.path.dirname(__file__), f"{name}.py") for name in ("_agreement", "_compile", "_engine", "_higher_order")
 ]
 _surroundings = _C._Surroundings()
 
@@ -43,13 +42,8 @@ def _key(wrapper):
 # Functions that Dynamo calls without tracing them. Their results are constants for Dynamo.
 
 
-class _Open:
-    """A region or call whose function Dynamo is tracing."""
-
-    def __init__(self, key, *, is_region):
-        self.key = key
-        self.is_region = is_region
-        self.names = set()  # names of the calls in a region
+# A region or call whose function Dynamo is tracing; `names`: those of the calls in a region.
+_Open = collections.namedtuple("_Open", "key is_region names")
 
 
 def _opened():
@@ -84,7 +78,7 @@ def _open_region(key):
     if any(not call.startswith("recompute") for call in _calls_around(opened)):
         refusal = f"[compile] region: expected it outside of SAVE calls in what torch.compile traces, got it in one. {_EAGER}"
     is_inner = any(one.is_region for one in opened)
-    opened.append(_Open(key, is_region=True))
+    opened.append(_Open(key, True, set()))
     return refusal or (_INNER if is_inner else _OUTER)
 
 
@@ -94,7 +88,7 @@ def _open_call(key):
     opened = _opened()
     regions = [one for one in opened if one.is_region]
     calls = _calls_around(opened)
-    opened.append(_Open(key, is_region=False))
+    opened.append(_Open(key, False, set()))
     if not regions:
         return _UNSEEN if policy == "recompute" else _OUTSIDE
     owners = regions if keep == "all_regions" else regions[-1:]
@@ -285,14 +279,25 @@ def _op(fn, *args, **options):
 
 
 def _torch_checkpoint(
-    function=None, *args, use_reentrant=None, preserve_rng_state=True, context_fn=None, determinism_check="default",
-    debug=False, early_stop=True, respect_saved_tensors_hooks=None, **kwargs,
+    function=None,
+    *args,
+    use_reentrant=None,
+    preserve_rng_state=True,
+    context_fn=None,
+    determinism_check="default",
+    debug=False,
+    early_stop=True,
+    respect_saved_tensors_hooks=None,
+    **kwargs,
 ):
     if function is not None or args:
         return _run_checkpoint(function, context_fn, args, kwargs)
     options = dict(
-        preserve_rng_state=preserve_rng_state, context_fn=context_fn or stock.noop_context_fn,
-        determinism_check=determinism_check, debug=debug, early_stop=early_stop,
+        preserve_rng_state=preserve_rng_state,
+        context_fn=context_fn or stock.noop_context_fn,
+        determinism_check=determinism_check,
+        debug=debug,
+        early_stop=early_stop,
     )
     return functools.partial(_checkpointed, options)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from . import _C
-from ._after_import import after_import
+from ._install import after_import
 
 # Kinds of a graph's arguments and results. A result that is an argument has that argument's index instead.
 _NOTHING, _NUMBER, _READ, _WRITTEN, _MADE = range(-5, 0)

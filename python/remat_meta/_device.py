@@ -8,7 +8,7 @@ only where no other device computes, so it is never available, and waits return 
 """
 
 import contextlib
-import sys
+import functools
 import types
 
 import torch
@@ -16,119 +16,50 @@ import torch
 from . import _C
 
 
-def is_available():
-    """Returns False: torch has no accelerator that computes. remat_meta itself exists once it is registered."""
-    return False
+@functools.cache
+def _generator():
+    return torch.Generator(device="remat_meta")
 
 
-def is_initialized():
-    """Returns True, since nothing needs initialization. torch.utils.checkpoint calls this."""
-    return True
+def _set_states(states):
+    for state in states:
+        _generator().set_state(state)
 
 
-def device_count():
-    return 1
-
-
-def current_device():
-    return 0
-
-
-def set_device(device):
-    """Does nothing: there is one device."""
-
-
-def device(index):
-    """Context manager that does nothing: there is one device."""
-    return contextlib.nullcontext()
-
-
-def synchronize(device=None):
-    """Returns at once."""
-
-
-def current_stream(device=None):
-    return torch.Stream(device="remat_meta:0")
-
-
-def stream(stream):
-    """Context manager that does nothing: no stream has work."""
-    return contextlib.nullcontext()
-
-
-def empty_cache():
-    """Does nothing: no memory is used."""
-
-
-def get_amp_supported_dtype():
-    """Returns all dtypes that autocast knows: remat_meta computes dtypes, not numbers."""
-    return [torch.bfloat16, torch.float16, torch.float32]
-
-
-def is_bf16_supported():
-    return True
-
-
-def _is_in_bad_fork():
-    return False
-
-
-# torch.random.fork_rng() and torch.utils.checkpoint call get_rng_state() of this module.
-_generator = None
-
-
-def _default_generator():
-    global _generator
-    if _generator is None:
-        _generator = torch.Generator(device="remat_meta")
-    return _generator
-
-
-def manual_seed(seed):
-    """Seeds remat_meta's generator, from which no number is drawn."""
-    _default_generator().manual_seed(int(seed))
-
-
-manual_seed_all = manual_seed
-
-
-def initial_seed():
-    return _default_generator().initial_seed()
-
-
-def seed():
-    return _default_generator().seed()
-
-
-seed_all = seed
-
-
-def get_rng_state(device="remat_meta"):
-    """Returns the state of the generator: 8 bytes on the CPU."""
-    return _default_generator().get_state()
-
-
-def set_rng_state(new_state, device="remat_meta"):
-    _default_generator().set_state(new_state)
-
-
-def get_rng_state_all():
-    return [get_rng_state()]
-
-
-def set_rng_state_all(new_states):
-    for state in new_states:
-        set_rng_state(state)
+def _seed(seed):
+    _generator().manual_seed(int(seed))
 
 
 def _make_module():
+    """The module torch.remat_meta. There is one device, no memory is used, no stream has work, and no number is drawn."""
     module = types.ModuleType("torch.remat_meta", "The device remat_meta. See remat_meta._device.")
-    here = vars(sys.modules[__name__])
-    for name, value in here.items():
-        if isinstance(value, types.FunctionType) and name not in ("_make_module", "_check_alone", "register_device"):
-            setattr(module, name, value)
-    module.Stream = torch.Stream
-    module.Event = torch.Event
+    vars(module).update(
+        Stream=torch.Stream,
+        Event=torch.Event,
+        is_available=lambda: False,  # torch has no accelerator that computes
+        is_initialized=lambda: True,  # torch.utils.checkpoint calls this
+        _is_in_bad_fork=lambda: False,
+        device_count=lambda: 1,
+        current_device=lambda: 0,
+        set_device=lambda device: None,
+        device=lambda index: contextlib.nullcontext(),
+        synchronize=lambda device=None: None,
+        current_stream=lambda device=None: torch.Stream(device="remat_meta:0"),
+        stream=lambda stream: contextlib.nullcontext(),
+        empty_cache=lambda: None,
+        get_amp_supported_dtype=lambda: [torch.bfloat16, torch.float16, torch.float32],  # all that autocast knows
+        is_bf16_supported=lambda: True,
+        # torch.random.fork_rng() and torch.utils.checkpoint call get_rng_state() of this module.
+        manual_seed=_seed,
+        manual_seed_all=_seed,
+        initial_seed=lambda: _generator().initial_seed(),
+        seed=lambda: _generator().seed(),
+        seed_all=lambda: _generator().seed(),
+        get_rng_state=lambda device="remat_meta": _generator().get_state(),
+        set_rng_state=lambda new_state, device="remat_meta": _set_states([new_state]),
+        get_rng_state_all=lambda: [_generator().get_state()],
+        set_rng_state_all=_set_states,
+    )
     return module
 
 

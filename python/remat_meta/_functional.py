@@ -3,7 +3,7 @@
 """Reports torch.func.functional_call to the regions inside it.
 
 functional_call swaps a module's parameters for the time of a call and restores them before backward; the replay of a
-region inside swaps them again. The first use of remat installs this: Note [First use] in first_use.h.
+region inside swaps them again. The first use of remat installs this: Note [First use] in before_region.h.
 """
 
 import contextlib

@@ -1,14 +1,48 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Installs in torch what remat needs there, at the first use: see Note [First use] in first_use.h."""
+"""Installs in torch what remat needs there, at the first use: see Note [First use] in before_region.h."""
 
 import functools
+import importlib.abc
+import importlib.machinery
+import sys
 import threading
 
 from . import _C
 
 _lock = threading.RLock()
 _is_done = False
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds one module and is its loader, until the module has been loaded."""
+
+    def __init__(self, name, call):
+        self._name, self._call = name, call
+
+    def find_spec(self, name, path=None, target=None):
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target) if name == self._name else None
+        if spec:
+            self._loader, spec.loader = spec.loader, self
+        return spec
+
+    def create_module(self, spec):
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module):
+        module.__loader__ = module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
+        self._call()
+
+
+def after_import(name, call):
+    """Calls call() once: now if the module has been imported, else right after its import, since some modules take seconds to
+    import and most programs never need them."""
+    if name in sys.modules:
+        call()
+    else:
+        sys.meta_path.insert(0, _Finder(name, call))
 
 
 @functools.cache

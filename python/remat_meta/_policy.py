@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""The policies of ops and named calls."""
+"""The policies of ops and named calls, and the cuts of tapes."""
 
 import enum
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.utils.checkpoint as stock
 
 from . import _C
+from ._C import PolicyTable
 
 
 class CheckpointPolicy(enum.Enum):
@@ -19,6 +23,7 @@ class CheckpointPolicy(enum.Enum):
     OFFLOAD = "offload"
 
 
+@dataclass(slots=True, eq=False)
 class PolicyContext:
     """The first argument of a policy function, before the op and its arguments.
 
@@ -27,12 +32,38 @@ class PolicyContext:
     op_output: None, since the op has not run yet.
     """
 
-    __slots__ = ("is_recompute", "op_output", "tensor_name")
+    is_recompute: bool
+    tensor_name: str
+    op_output: None = None
 
-    def __init__(self, is_recompute: bool, tensor_name: str) -> None:
-        self.is_recompute = is_recompute
-        self.tensor_name = tensor_name
-        self.op_output = None
+
+@dataclass(frozen=True)
+class Cuts:
+    """Cuts for checkpoint(replay="tape", cuts=...): segments of the tape, which backward replays one by one.
+
+    Only one segment at a time is whole in memory. The forward keeps the tensors that one segment
+    makes and another reads, each until the last saved tensor made from it is freed. Cuts need not
+    match functions or modules.
+
+    positions: segment i ends before record positions[i] of the tape, see region_tapes(); ascending,
+        from 1 on.
+    groups: (first segment, last segment + 1) of segments that are first replayed together, for the
+        tensors between them; the forward then keeps only the group's inputs and outputs. Groups nest:
+        each level costs another run of its ops.
+    policies: one per segment, as in checkpoint(policy=...), or None; empty: the region's policy. What
+        their SAVE and OFFLOAD rules match is kept if backward or a recomputed op reads it.
+    keep: if given, the only values that cross cuts or are kept, besides those of policies: (record, result)
+        or (record, result, CheckpointPolicy), ascending. result counts the new tensors that the
+        record's op returns, then those that it writes.
+
+    checkpoint() raises ValueError for invalid cuts, and the forward for a position that its function
+    does not have.
+    """
+
+    positions: Sequence[int]
+    groups: Sequence[tuple[int, int]] = ()
+    policies: Sequence[PolicyTable | str | Iterable[Any] | Callable[..., Any] | None] = ()
+    keep: Sequence[tuple[int, int] | tuple[int, int, CheckpointPolicy]] | None = None
 
 
 # None is no answer, so safe_defaults() decide; that is what None, False and torch's PREFER_RECOMPUTE mean.
@@ -59,17 +90,14 @@ def call_policy_function(function, call, is_recompute, op, args, kwargs):
         answer = function(PolicyContext(is_recompute, call), op, *args, **kwargs)
     except TypeError as error:
         raise RuntimeError(
-            f"{where}: expected a function that takes (context, op, *args, **kwargs) and answers, got "
-            f"TypeError: {error}"
+            f"{where}: expected a function that takes (context, op, *args, **kwargs) and answers, got TypeError: {error}"
         ) from error
     if isinstance(answer, torch.SymBool):  # from a compiler, for sizes
         answer = bool(answer)
     try:
         return _ANSWERS[answer]
     except (KeyError, TypeError):
-        raise ValueError(
-            f"{where}: expected a CheckpointPolicy (remat's or torch's), a bool or None, got {answer!r}."
-        ) from None
+        raise ValueError(f"{where}: expected a CheckpointPolicy (remat's or torch's), a bool or None, got {answer!r}.") from None
 
 
 _C._set_policies(CheckpointPolicy.SAVE, CheckpointPolicy.RECOMPUTE, CheckpointPolicy.OFFLOAD)

@@ -3,10 +3,12 @@
 """profile(): measures what a training step costs, op by op."""
 
 import contextlib
+import functools
 import gc
 import typing
 
 import torch
+from torch.autograd import profiler
 from torch.nn.modules import module as nn_module
 
 from . import _C
@@ -78,27 +80,29 @@ def _backward_of_loss(result):
     loss.backward()
 
 
-class _Runner:
-    """Steps of a function, in the form that the core drives."""
+def _ends_measuring(start):
+    @functools.wraps(start)
+    def started(*args, **kwargs):
+        _C._give_up_measured_step()
+        if _C._is_memory_heard():
+            raise RuntimeError(
+                "[torch.profiler] start: expected nobody who hears of this thread's memory, got an open Recorder or "
+                "MemoryMeter of remat. End that first, or begin it on another thread."
+            )
+        return start(*args, **kwargs)
 
-    def __init__(self, fn, name, backward, args, kwargs):
-        self._fn = fn
-        self._name = name
-        self._backward = backward
-        self._args = args
-        self._kwargs = kwargs
-        self._result = None
+    return started
 
-    def forward(self, cuts, recording):
-        region = checkpoint(replay="tape", region_name=self._name, cuts=cuts)(self._fn)
-        with named_by_module(recording):
-            self._result = region(*self._args, **self._kwargs)
 
-    def backward(self):
-        self._backward(self._result)
+@functools.cache
+def let_profilers_start():
+    """From now on torch's profiler, when it starts on a thread, ends the measurement of its previous step, which is discarded.
 
-    def drop(self):
-        self._result = None
+    Both use the same slot of the thread to observe memory. A step is measured until the next one begins, so a training loop's
+    profiler, which starts between steps, would find the slot taken. An explicit recording keeps the slot.
+    """
+    for name in ("_prepare_profiler", "_enable_profiler"):
+        setattr(profiler, name, _ends_measuring(getattr(profiler, name)))
 
 
 def profile(
@@ -123,8 +127,18 @@ def profile(
 
     def measure(*args: _P.args, **kwargs: _P.kwargs) -> StepProfile:
         label = getattr(fn, "__qualname__", type(fn).__name__) if name is None else name
-        runner = _Runner(fn, label, backward or _backward_of_loss, args, kwargs)
+        result: typing.Any = None
+
+        def forward(cuts, recording):
+            nonlocal result
+            with named_by_module(recording):
+                result = checkpoint(replay="tape", region_name=label, cuts=cuts)(fn)(*args, **kwargs)
+
+        def drop():
+            nonlocal result
+            result = None
+
         with _no_collection():
-            return _C._profile_steps(runner, label, steps)
+            return _C._profile_steps(forward, lambda: (backward or _backward_of_loss)(result), drop, label, steps)
 
     return measure

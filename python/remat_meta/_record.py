@@ -8,8 +8,9 @@ import pathlib
 import sys
 import tempfile
 
-from . import _C, _torch_profiler
+from . import _C
 from ._C import Recorder
+from ._profile import let_profilers_start
 
 
 def record(path: str | os.PathLike[str] | None = None, *, source_lines: bool = False) -> Recorder:
@@ -18,7 +19,7 @@ def record(path: str | os.PathLike[str] | None = None, *, source_lines: bool = F
     Without a path, the file is remat-PID.rec in the current folder. source_lines records for each op the line of the
     program that called it. See Recorder.
     """
-    _torch_profiler.let_it_start()
+    let_profilers_start()
     return Recorder(f"remat-{os.getpid()}.rec" if path is None else os.fspath(path), source_lines=source_lines)
 
 

@@ -28,9 +28,7 @@ def format_current_memory_report(annotate: Annotate | None = None) -> str:
     return _C._current_memory_report(annotate)
 
 
-def print_current_memory_report(
-    file: typing.TextIO | None = None, annotate: Annotate | None = None
-) -> None:
+def print_current_memory_report(file: typing.TextIO | None = None, annotate: Annotate | None = None) -> None:
     """Prints format_current_memory_report(annotate) to `file`, by default stdout."""
     print(format_current_memory_report(annotate), file=file)
 
@@ -50,9 +48,7 @@ def format_saved_tensors_report(roots: Roots = None, annotate: Annotate | None =
     return _C._saved_tensors_report(_as_list(roots), annotate)
 
 
-def print_saved_tensors_report(
-    roots: Roots = None, file: typing.TextIO | None = None, annotate: Annotate | None = None
-) -> None:
+def print_saved_tensors_report(roots: Roots = None, file: typing.TextIO | None = None, annotate: Annotate | None = None) -> None:
     """Prints format_saved_tensors_report(roots, annotate) to `file`, by default stdout."""
     print(format_saved_tensors_report(roots, annotate), file=file)
 
@@ -64,7 +60,6 @@ def _as_list(roots):
     for root in found:
         if not isinstance(root, torch.Tensor):
             raise TypeError(
-                "[format_saved_tensors_report] roots: expected a Tensor or an iterable of Tensors, "
-                f"got {_C._type_of(root)}."
+                f"[format_saved_tensors_report] roots: expected a Tensor or an iterable of Tensors, got {_C._type_of(root)}."
             )
     return found

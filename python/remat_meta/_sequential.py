@@ -38,10 +38,7 @@ def split(layers, segments):
     """Splits the layers into `segments` parts of equal length; the last part gets the rest. Raises ValueError."""
     layers = layers_of(layers)
     if not 1 <= segments <= len(layers):
-        raise ValueError(
-            f"[checkpoint_sequential] segments: expected 1 to {len(layers)}, the number of layers, "
-            f"got {segments}."
-        )
+        raise ValueError(f"[checkpoint_sequential] segments: expected 1 to {len(layers)}, the number of layers, got {segments}.")
     length = len(layers) // segments
     starts = [i * length for i in range(segments)] + [len(layers)]
     return [layers[a:b] for a, b in itertools.pairwise(starts)]
@@ -88,7 +85,5 @@ def checkpoint_sequential(
 
 
 def _torch_form(layers, segments, input, use_reentrant=None, *, preserve_rng_state=True):
-    chain = checkpoint_sequential(
-        segments, preserve_rng_state=preserve_rng_state, _any_output=True
-    )
+    chain = checkpoint_sequential(segments, preserve_rng_state=preserve_rng_state, _any_output=True)
     return chain(layers)(input)

@@ -15,7 +15,6 @@ from torch.utils.checkpoint import set_checkpoint_debug_enabled, set_checkpoint_
 from . import _C
 from ._build_info import TORCH_VERSION
 from ._install import on_first_use
-from ._torch_compat import checkpoint_options
 from ._torch_version import minor
 
 __all__ = [
@@ -46,10 +45,7 @@ _LIBRARIES = tuple(os.path.dirname(file) + os.sep for file in (torch.__file__, _
 
 def _builder(preserve_rng_state, determinism_check, early_stop, debug, policy=None):
     if determinism_check not in ("default", "none"):
-        raise ValueError(
-            '[torch_checkpoint] determinism_check: expected "default" or "none", got '
-            f"{determinism_check!r}."
-        )
+        raise ValueError(f'[torch_checkpoint] determinism_check: expected "default" or "none", got {determinism_check!r}.')
     return _C.checkpoint(
         preserve_rng_state=preserve_rng_state,
         determinism_check=determinism_check,
@@ -82,10 +78,7 @@ def _selective_policy(context_fn):
         return context_fn.args[0], None
     contexts = context_fn()
     if not (isinstance(contexts, tuple) and len(contexts) == 2):
-        raise TypeError(
-            "[torch_checkpoint] context_fn: expected it to return two context managers, got "
-            f"{contexts!r}."
-        )
+        raise TypeError(f"[torch_checkpoint] context_fn: expected it to return two context managers, got {contexts!r}.")
     if isinstance(contexts[0], stock._CachingTorchDispatchMode):
         return contexts[0].policy_fn, None
     return None, contexts
@@ -126,8 +119,9 @@ def torch_checkpoint(
         determinism_check=determinism_check,
         debug=debug,
         early_stop=early_stop,
-        **checkpoint_options(respect_saved_tensors_hooks),
     )
+    if respect_saved_tensors_hooks is not None:  # torch.utils.checkpoint has it since 2.14
+        options["respect_saved_tensors_hooks"] = respect_saved_tensors_hooks
     if function is not None or args:
         return _run(function, args, kwargs, options)
     if kwargs:

@@ -48,10 +48,3 @@ def tag_nodes(graph, contexts=None):
         return forward, recompute
 
     return numbered
-
-
-def checkpoint_options(respect_saved_tensors_hooks):
-    """Returns the option in the form of torch.utils.checkpoint, which has it since 2.14."""
-    if respect_saved_tensors_hooks is None:
-        return {}
-    return {"respect_saved_tensors_hooks": respect_saved_tensors_hooks}

@@ -61,9 +61,7 @@ def _entries(found):
     ]
 
 
-_active: contextvars.ContextVar[RematTrace | None] = contextvars.ContextVar(
-    "remat_trace", default=None
-)
+_active: contextvars.ContextVar[RematTrace | None] = contextvars.ContextVar("remat_trace", default=None)
 
 
 @contextlib.contextmanager
@@ -101,9 +99,7 @@ class _Scoped(typing.Generic[_P, _R]):
         return self if instance is None else functools.partial(self, instance)
 
 
-def trace_scope(
-    function: typing.Callable[_P, _R], name: str, *, metadata: str | None = None
-) -> typing.Callable[_P, _R]:
+def trace_scope(function: typing.Callable[_P, _R], name: str, *, metadata: str | None = None) -> typing.Callable[_P, _R]:
     """Returns `function` wrapped so that collect_trace() shows its named calls below `name`, followed by [metadata].
 
     Nothing else changes: calls keep their names. Raises RuntimeError if `function` is no function or if `name` or
@@ -111,16 +107,13 @@ def trace_scope(
     """
     if not callable(function):
         raise RuntimeError(
-            "[trace_scope] function: trace_scope expects a function as its first argument, got "
-            f"{_C._type_of(function)}."
+            f"[trace_scope] function: trace_scope expects a function as its first argument, got {_C._type_of(function)}."
         )
     for what, text in (("name", name), ("metadata", metadata)):
         if what == "metadata" and text is None:
             continue
         if not isinstance(text, str):
-            raise RuntimeError(
-                f"[trace_scope] {what}: must be a string, got {_C._type_of(text)}."
-            )
+            raise RuntimeError(f"[trace_scope] {what}: must be a string, got {_C._type_of(text)}.")
         if not text:
             raise ValueError(f"[trace_scope] {what}: must be non-empty, got an empty one.")
     return _Scoped(function, name, metadata)

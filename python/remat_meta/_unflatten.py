@@ -8,8 +8,10 @@ import weakref
 _made_again = weakref.WeakSet()  # classes that were seen to build tensors of their own class
 
 
-def unflatten(cls, inner, context, size, stride):
-    """As cls.__tensor_unflatten__(). A jagged tensor is identified by its offsets, which differ here."""
+def unflatten(recipe, parts):
+    """As __tensor_unflatten__() of the recipe's class. A jagged tensor is identified by its offsets, which differ here."""
+    cls, names, others, context, size, stride = recipe
+    inner = others | dict(zip(names, parts, strict=True))
     jagged = sys.modules.get("torch.nested._internal.nested_tensor")
     if jagged and issubclass(cls, jagged.NestedTensor):
         ragged = inner.get("_lengths", inner["_offsets"])
@@ -17,12 +19,11 @@ def unflatten(cls, inner, context, size, stride):
     return cls.__tensor_unflatten__(inner, context, size, stride)
 
 
-def can_be_made_again(tensor, names, context, others):
+def can_be_made_again(tensor, recipe):
     """Returns False for a class whose inherited __tensor_unflatten__ builds tensors of the base class. Runs once per class."""
-    cls = type(tensor)
+    cls, names, *_ = recipe
     if cls not in _made_again:
-        inner = {name: getattr(tensor, name) for name in names} | others
-        if type(unflatten(cls, inner, context, tensor.size(), tensor.stride())) is not cls:
+        if type(unflatten(recipe, [getattr(tensor, name) for name in names])) is not cls:
             return False
         _made_again.add(cls)
     return True

@@ -113,15 +113,9 @@ def _run(
     left["loss"] = value.detach().clone()
     left |= {f"{name} after forward": state for name, state in _torch_states(_generator_states())}
     value.backward()
-    left |= {
-        f"gradient of {name!r}": parameter.grad for name, parameter in model.named_parameters()
-    }
-    left |= {
-        f"gradient of batch{path}": leaf.grad for path, leaf in _tensors(batch) if leaf.is_leaf
-    }
-    left |= {
-        f"parameter {name!r}": parameter.detach() for name, parameter in model.named_parameters()
-    }
+    left |= {f"gradient of {name!r}": parameter.grad for name, parameter in model.named_parameters()}
+    left |= {f"gradient of batch{path}": leaf.grad for path, leaf in _tensors(batch) if leaf.is_leaf}
+    left |= {f"parameter {name!r}": parameter.detach() for name, parameter in model.named_parameters()}
     left |= {f"buffer {name!r}": buffer for name, buffer in model.named_buffers()}
     left |= {f"{name} after backward": state for name, state in _torch_states(_generator_states())}
     return left
@@ -145,9 +139,7 @@ def _default_loss(output: Any) -> torch.Tensor:
         return found
     leaves = [leaf for _, leaf in _tensors(output) if leaf.requires_grad]
     if not leaves:
-        raise ValueError(
-            f"{_WHERE} output: expected tensors that require grad, got none. Pass loss=, or look for no_grad."
-        )
+        raise ValueError(f"{_WHERE} output: expected tensors that require grad, got none. Pass loss=, or look for no_grad.")
     return sum((leaf.abs().pow(2).sum() for leaf in leaves), torch.zeros(()))
 
 
@@ -165,10 +157,7 @@ def _generator_states() -> dict[str, Any]:
     if "numpy" in sys.modules:
         states["numpy"] = sys.modules["numpy"].random.get_state()
     if torch.cuda.is_available() and torch.cuda.is_initialized():
-        states |= {
-            f"the generator of cuda:{i}": state
-            for i, state in enumerate(torch.cuda.get_rng_state_all())
-        }
+        states |= {f"the generator of cuda:{i}": state for i, state in enumerate(torch.cuda.get_rng_state_all())}
     return states
 
 
@@ -202,11 +191,7 @@ def _first_difference(expected: dict[str, Any], got: dict[str, Any]) -> tuple[st
 
 def _difference(want: torch.Tensor | None, have: torch.Tensor | None) -> str | None:
     if want is None or have is None:
-        return (
-            None
-            if want is have
-            else ("none" if have is None else "one, where the plain run has none")
-        )
+        return None if want is have else ("none" if have is None else "one, where the plain run has none")
     if (want.dtype, want.shape, want.device) != (have.dtype, have.shape, have.device):
         return f"{have.dtype} {list(have.shape)} on {have.device} for {want.dtype} {list(want.shape)} on {want.device}"
     if want.layout is not torch.strided:
@@ -215,9 +200,7 @@ def _difference(want: torch.Tensor | None, have: torch.Tensor | None) -> str | N
     if not differs.any():
         return None
     count, first = int(differs.sum()), int(differs.nonzero()[0])
-    place = (
-        [int(i) for i in torch.unravel_index(torch.tensor(first), want.shape)] if want.dim() else []
-    )
+    place = [int(i) for i in torch.unravel_index(torch.tensor(first), want.shape)] if want.dim() else []
     before, after = want.reshape(-1)[first].item(), have.reshape(-1)[first].item()
     return f"{count} of {want.numel()} elements that differ, at {place} {after!r} for {before!r}"
 

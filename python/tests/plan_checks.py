@@ -67,7 +67,7 @@ def on_all_ranks(value):
 
 
 def has_plan(call):
-    return remat._auto_checkpoint._find(call).memory_plan() is not None
+    return remat._auto_checkpoint._find(call)._planned.plan() is not None
 
 
 def assert_is_agreed(call):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Installs in torch what remat needs there, at the first use.
+// What happens before a region runs: the installation in torch, and what several ranks do.
 //
 // Note [First use]: `import remat_meta` changes nothing outside of the package. The first call of
 // an entry, such as checkpoint(), makes torch.func.functional_call and torch.compile known to remat
@@ -11,13 +11,13 @@
 
 #include <torch/csrc/python_headers.h>
 
+#include "settings.h"
+
 namespace remat::python {
 
-/// Call before a region runs. Throws python_error.
-void before_first_region();
-
-/// Makes the functions of the module that users call entries, and adds _make_entry(function), which
-/// does this for functions of Python. Throws python_error.
-void add_entries(PyObject* module);
+/// Call before a region of `function` runs. Installs what remat needs in torch, lets ranks compare
+/// their regions, and lets modules that shard their weights hide their work: see
+/// remat_meta._install, _agreement and _fsdp. Throws python_error.
+void before_region(const Settings& settings, PyObject* function);
 
 }  // namespace remat::python
