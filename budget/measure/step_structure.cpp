@@ -251,7 +251,7 @@ class StructureBuilder {
     for (const auto i : c10::irange(slots.size())) {
       StepSlot slot;
       const TapeRef& ref = slots[i].ref;
-      if (!slots[i].held && ref.defined() && profile_.values[number_of_[ref.value]].maker >= 0)
+      if (ref.defined() && profile_.values[number_of_[ref.value]].maker >= 0)
         slot.value = static_cast<int32_t>(number_of_[ref.value]);
       const uint32_t record = log_.ops[log_.saves[i].op].record;
       slot.record = static_cast<int32_t>(std::min<size_t>(record, size() - 1));

@@ -32,6 +32,7 @@ CutUnits::CutUnits(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> root,
 void CutUnits::open(size_t segment, size_t record, bool is_planned) {
   for (const size_t unit : tree_.beginning(segment)) {
     tape_.parts_[unit].begin = static_cast<uint32_t>(record);
+    tape_.parts_[unit].first_value = static_cast<uint32_t>(tape_.values_.size());
     open_unit(unit, segment, is_planned);
   }
 }
@@ -56,8 +57,10 @@ void CutUnits::open_unit(size_t unit, size_t segment, bool is_planned) {
 }
 
 void CutUnits::end(size_t segment, size_t record) {
-  for (const size_t unit : tree_.ending(segment))
+  for (const size_t unit : tree_.ending(segment)) {
     tape_.parts_[unit].end = static_cast<uint32_t>(record);
+    tape_.parts_[unit].end_value = static_cast<uint32_t>(tape_.values_.size());
+  }
 }
 
 void CutUnits::end_tape(size_t records) {
@@ -80,7 +83,7 @@ bool CutUnits::add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size
   auto& slots = tape_.parts_[group].slots;
   if (!group_slots_[group].try_emplace(ref.value, slots.size(), nullptr).second) return false;
   regions_[group]->add_slot(variable_data(tensor));
-  slots.push_back({.ref = ref, .held = nullptr});
+  slots.push_back({.ref = ref});
   return true;
 }
 

@@ -18,8 +18,8 @@ bool Tape::has_layout(const at::Tensor& tensor, uint32_t number) const {
   const auto& [layout, device] = layouts_[number];
   return tensor.storage_offset() == layout.offset && tensor.scalar_type() == layout.dtype &&
          tensor.device() == device && tensor.is_conj() == layout.conjugated &&
-         tensor.is_neg() == layout.negated && tensor.sizes() == layout.sizes &&
-         tensor.strides() == layout.strides;
+         tensor.is_neg() == layout.negated && tensor.sizes() == c10::IntArrayRef(layout.sizes) &&
+         tensor.strides() == c10::IntArrayRef(layout.strides);
 }
 
 at::Tensor Tape::lay_out(const c10::Storage& storage, uint32_t number) const {
@@ -119,11 +119,11 @@ std::string Tape::str() const {
     for (const auto j : c10::irange(parts_[i].slots.size())) {
       const TapeSlot& slot = parts_[i].slots[j];
       text << "slot " << j << " = ";
-      if (slot.unflatten) {
+      if (slot.special && slot.special->unflatten) {
         text << "a wrapper of";
         for_each_ref(slot, [&](const TapeRef& one) { text << ' ' << name(one); });
       } else {
-        text << (slot.held ? "held" : name(slot.ref));
+        text << (slot.special ? "held" : name(slot.ref));
       }
       text << '\n';
     }

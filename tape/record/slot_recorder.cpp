@@ -230,17 +230,16 @@ at::Tensor SlotRecorder::part_made(const at::Tensor& wrapper) {
 /// Empty if it has given up.
 TapeSlot SlotRecorder::take_apart(const at::Tensor& wrapper) {
   std::optional<FlattenedTensor> flat = flattened(wrapper);
-  TapeSlot slot;
   if (!flat) {
     values_.give_up("a tensor of a Python class of its own without __tensor_flatten__");
-    return slot;
+    return {};
   }
-  slot.unflatten = std::make_shared<const Unflatten>(std::move(flat->unflatten));
+  TapeSlot::Special special{.held = nullptr, .unflatten = std::move(flat->unflatten), .parts = {}};
   for (const at::Tensor& part : flat->parts) {
-    slot.parts.push_back(part_of_wrapper(part));
+    special.parts.push_back(part_of_wrapper(part));
     if (values_.gave_up()) return {};
   }
-  return slot;
+  return {.ref = {}, .special = std::make_shared<const TapeSlot::Special>(std::move(special))};
 }
 
 TapeSlot SlotRecorder::part_of_wrapper(const at::Tensor& part) {
@@ -265,8 +264,10 @@ void SlotRecorder::finish() {
                                      ? c10::str("slot ", slot.index, " of part ", slot.part)
                                      : c10::str("slot ", slot.index),
                                  TensorMeta(tensor), HeldStorage(tensor)});
-    slot_at(slot).held =
-        std::make_shared<const torch::autograd::SavedVariable>(tensor, /*is_output=*/false);
+    slot_at(slot).special = std::make_shared<const TapeSlot::Special>(TapeSlot::Special{
+        .held = std::make_shared<const torch::autograd::SavedVariable>(tensor, /*is_output=*/false),
+        .unflatten = {},
+        .parts = {}});
   }
   held_.clear();
 }

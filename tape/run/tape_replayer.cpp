@@ -47,9 +47,8 @@ void TapeReplayer::replay(const Region& region, ReplayedSlots& slots) const {
 
 void TapeReplayer::count_parts_to_compare() {
   const auto has_slots = [](const TapePart& part) {
-    return std::any_of(part.slots.begin(), part.slots.end(), [](const TapeSlot& slot) {
-      return slot.held || slot.unflatten || slot.ref.defined();
-    });
+    return std::any_of(part.slots.begin(), part.slots.end(),
+                       [](const TapeSlot& slot) { return slot.special || slot.ref.defined(); });
   };
   parts_to_compare_ = std::count_if(tape_.parts().begin(), tape_.parts().end(), has_slots);
 }

@@ -44,8 +44,8 @@ TapeRun::TapeRun(const Tape& tape, const Region& root, const RegionEntry& entry,
       region_(region),
       entry_(entry),
       given_(inputs),
-      last_use_(tape.values().size()),
-      live_(tape.values().size()),
+      last_use_(part_.first_value, std::min<size_t>(part_.end_value, tape.values().size())),
+      live_(part_.first_value, std::min<size_t>(part_.end_value, tape.values().size())),
       slot_wanted_(part_.slots.size()) {
   for (const auto& input : given_) live_[input->value()].given = true;
   mark();
@@ -86,12 +86,13 @@ void TapeRun::fetch() {
   });
   for (const CutValue* const input : wanted)
     live_[input->value()].tensor = input->fetch(region_.label());
-  for (const auto i : c10::irange(live_.size())) {
-    if (last_use_[i] == 0 || live_[i].given) continue;
-    const TapeValue& value = tape_.values()[i];
-    live_[i].tensor = fetch(value);
-    live_[i].owned = is_made_by_fetch(value, live_[i].tensor);
-  }
+  last_use_.for_each([&](uint32_t number, uint32_t step) {
+    Live& live = live_[number];
+    if (step == 0 || live.given) return;
+    const TapeValue& value = tape_.values()[number];
+    live.tensor = fetch(value);
+    live.owned = is_made_by_fetch(value, live.tensor);
+  });
 }
 
 /// True if nobody else has its memory, so that the run may write it.
@@ -329,20 +330,21 @@ void TapeRun::fill(ReplayedSlots& slots) {
 
 /// The value of slot `number`, or of a part of it.
 at::Tensor TapeRun::value_of(const TapeSlot& slot, size_t number) const {
-  if (C10_UNLIKELY(slot.unflatten)) return make_wrapper(slot, number);
-  at::Tensor value = slot.held ? slot.held->unpack() : get(slot.ref);
-  const bool is_shared = slot.held || !live_[slot.ref.value].owned;
+  if (C10_UNLIKELY(slot.special && slot.special->unflatten))
+    return make_wrapper(*slot.special, number);
+  at::Tensor value = slot.special ? slot.special->held->unpack() : get(slot.ref);
+  const bool is_shared = slot.special || !live_[slot.ref.value].owned;
   if (is_shared) value = tensor_data(value);  // Without its graph.
   if (tape_.has_hashes() && slot.hash != 0 && region_.is_exact()) check_hash(slot, number, value);
-  if (!slot.held && is_new(slot.ref.value)) OpObserver::all_adopt(value);
+  if (!slot.special && is_new(slot.ref.value)) OpObserver::all_adopt(value);
   return value;
 }
 
-at::Tensor TapeRun::make_wrapper(const TapeSlot& slot, size_t number) const {
+at::Tensor TapeRun::make_wrapper(const TapeSlot::Special& wrapper, size_t number) const {
   std::vector<at::Tensor> parts;
-  for (const TapeSlot& part : slot.parts) parts.push_back(value_of(part, number));
+  for (const TapeSlot& part : wrapper.parts) parts.push_back(value_of(part, number));
   const Unseen unseen;
-  return (*slot.unflatten)(parts).tensor_data();
+  return wrapper.unflatten(parts).tensor_data();
 }
 
 // In an outer region's replay it may be a placeholder, without values to compare.

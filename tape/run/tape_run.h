@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,36 @@
 namespace remat {
 
 class CutValue;
+
+/// A T for each value of a tape, default-constructed at first: a list for the values that a part
+/// makes, a map for other values that it uses. So a run costs no more than its part.
+template <class T>
+class ByValue {
+ public:
+  ByValue(uint32_t first, size_t end) : first_(first), made_(end - first) {}
+
+  T& operator[](uint32_t value) { return is_made(value) ? made_[value - first_] : others_[value]; }
+  const T& operator[](uint32_t value) const {
+    if (is_made(value)) return made_[value - first_];
+    const auto other = others_.find(value);
+    return other == others_.end() ? none_ : other->second;
+  }
+
+  /// Calls f(value, T).
+  template <class F>
+  void for_each(F&& f) {
+    for (size_t i = 0; i < made_.size(); ++i) f(static_cast<uint32_t>(first_ + i), made_[i]);
+    for (auto& [value, other] : others_) f(value, other);
+  }
+
+ private:
+  bool is_made(uint32_t value) const { return value - first_ < made_.size(); }
+
+  uint32_t first_;
+  std::vector<T> made_;
+  std::unordered_map<uint32_t, T> others_;
+  const T none_{};
+};
 
 /// Recomputes the values of a region's live slots. Use it on one thread.
 class TapeRun {
@@ -67,7 +98,7 @@ class TapeRun {
   bool is_new(uint32_t number) const;
   void drop_used(const TapeRecord& record, uint32_t step);
   at::Tensor value_of(const TapeSlot& slot, size_t number) const;
-  at::Tensor make_wrapper(const TapeSlot& slot, size_t number) const;
+  at::Tensor make_wrapper(const TapeSlot::Special& wrapper, size_t number) const;
   void check_hash(const TapeSlot& slot, size_t number, const at::Tensor& value) const;
   at::Tensor get_after_write(const TapeRef& ref) const;
   at::Tensor get(const TapeRef& ref) const;
@@ -80,9 +111,8 @@ class TapeRun {
   const Region& region_;
   const RegionEntry& entry_;
   const Inputs given_;
-  // By value of the tape.
-  std::vector<uint32_t> last_use_;  // Step of the last use; 0 if never.
-  std::vector<Live> live_;
+  ByValue<uint32_t> last_use_;  // Step of the last use; 0 if never.
+  ByValue<Live> live_;
   std::vector<bool> slot_wanted_;
   torch::jit::Stack stack_;
   torch::jit::Stack written_arguments_;                       // Keeps out= arguments alive.

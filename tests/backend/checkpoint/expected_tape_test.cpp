@@ -71,7 +71,7 @@ std::shared_ptr<const ExpectedTape> expected_of(const TensorFn& fn) {
   REQUIRE(saved_in.size() == slots.size());
   for (size_t i = 0; i < slots.size(); ++i) {
     const TapeRef& ref = slots[i].ref;
-    const bool is_made = !slots[i].held && ref.defined() &&
+    const bool is_made = !slots[i].special && ref.defined() &&
                          tape.values()[ref.value].source == TapeValue::Source::kRecord;
     expected->slots.push_back(
         {.record = saved_in[i], .value = is_made ? ref.value : ExpectedTape::kNoValue});

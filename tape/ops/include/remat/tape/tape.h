@@ -101,14 +101,16 @@ struct TapeRecord {
 
 /// The content of a slot.
 struct TapeSlot {
+  /// Content that no record makes. One of the two is set.
+  struct Special {
+    std::shared_ptr<const torch::autograd::SavedVariable> held;  ///< A tensor made inside an op.
+    Unflatten unflatten;  ///< Rebuilds a tensor subclass of `parts`: Note [Wrappers on a tape].
+    std::vector<TapeSlot> parts;
+  };
+
   /// For a tensor subclass on a cut tape: its part that the function has made, if any.
   TapeRef ref;
-  /// Set instead of `ref` for a tensor made inside an op, which no record makes.
-  std::shared_ptr<const torch::autograd::SavedVariable> held;
-  /// Set instead of `ref` for a tensor subclass, which is rebuilt from its parts: see Note
-  /// [Wrappers on a tape].
-  std::shared_ptr<const Unflatten> unflatten{};
-  std::vector<TapeSlot> parts{};
+  std::shared_ptr<const Special> special{};  ///< Set instead of `ref`; null for most slots.
   uint64_t hash = 0;  ///< Hash of its bytes, if has_hashes(); 0: not compared.
   /// On a cut tape: nobody held it when the function returned.
   bool is_dropped = false;
@@ -118,7 +120,8 @@ struct TapeSlot {
 template <class F>
 void for_each_ref(const TapeSlot& slot, F&& f) {
   if (slot.ref.defined()) f(slot.ref);
-  for (const TapeSlot& part : slot.parts) for_each_ref(part, f);
+  if (!slot.special) return;
+  for (const TapeSlot& part : slot.special->parts) for_each_ref(part, f);
 }
 
 /// A part that is replayed separately: a whole tape, or a unit of a cut one (see Cuts).
@@ -128,6 +131,8 @@ struct TapePart {
   std::vector<TapeSlot> slots{};  ///< By their numbers in the part's region.
   uint32_t begin = 0;             ///< Its records are [begin, end).
   uint32_t end = kOpen;
+  uint32_t first_value = 0;  ///< The values made meanwhile are [first_value, end_value).
+  uint32_t end_value = kOpen;
   bool is_group = false;
 };
 
