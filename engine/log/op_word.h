@@ -17,14 +17,14 @@ namespace remat {
 enum class OpWord : uint8_t {
   kTensor,  ///< Fields below; sizes, layout, wrapped number.
   kNone,    ///< Nothing.
-  kInt,     ///< Nothing; the number, as for kDouble and kBool.
+  kInt,     ///< Nothing; the number. kDouble and kBool are alike.
   kDouble,
   kBool,
-  kInts,  ///< Count; the elements, as for kDoubles (also both parts of complex numbers) and kBools.
+  kInts,  ///< Count; the elements. kDoubles (two for a complex number) and kBools are alike.
   kDoubles,
   kBools,
   kText,    ///< Number of bytes; the bytes, padded with zeros to whole words.
-  kDevice,  ///< Nothing; type and index in one word, as for kGenerator.
+  kDevice,  ///< Nothing; type and index in one word. kGenerator is alike.
   kGenerator,
   kTensors,   ///< Length of a list of tensors; bit i is set if element i is defined. The tensors
               ///< follow as values of their own.

@@ -30,9 +30,9 @@ bool wraps_readable_number(const at::Tensor& tensor) {
          tensor.storage().data() != nullptr;
 }
 
-/// If false, requires_grad means nothing: a copy from autocast's cache may require grad where the
-/// replay's own does not, and so may an inner tensor of a tensor subclass, whose handler calls ops
-/// below autograd.
+/// If false, requires_grad is not compared: a copy from autocast's cache may require grad where the
+/// replay's own copy does not, and an inner tensor of a tensor subclass, whose handler calls ops
+/// below autograd, may differ in the same way.
 bool autograd_sees_ops() {
   return c10::GradMode::is_enabled() && !c10::impl::tls_local_dispatch_key_set().excluded_.has(
                                             c10::DispatchKey::AutogradFunctionality);
@@ -65,8 +65,8 @@ c10::SymNode node_of(const c10::IValue& value) {
                             : value.toSymBool().toSymNodeImpl();
 }
 
-/// The expression of a symbol. For the ragged dimension of a nested tensor only its kind, since it
-/// gets a new number each time that the tensor is made.
+/// The expression of a symbol. For the ragged dimension of a nested tensor only the dimension's
+/// kind, since its number is new each time that the tensor is made.
 std::string symbol_of(const c10::SymNode& node) {
   if (!node) return "";
   try {
@@ -84,9 +84,9 @@ c10::intrusive_ptr<torch::CustomClassHolder> custom_object(const c10::IValue& va
 }
 
 /// Note [Objects of ops]: an object is identified by its address, which is not reused while the log
-/// lives. Another object in the replay is a difference, with two exceptions: one that an op of the
-/// region has made (packed weights), and those of c10d. Ops of c10d get a new object with each call
-/// (a ReduceOp), so it counts as different only if the forward's object is still alive.
+/// lives. Another object in the replay is a difference, with two exceptions: objects that an op of
+/// the region has made (packed weights), and those of c10d. Ops of c10d get a new object with each
+/// call (a ReduceOp), so theirs counts as different only if the forward's object is still alive.
 bool is_gone(uint64_t address) {
   // NOLINTNEXTLINE(performance-no-int-to-ptr)
   auto* const object = reinterpret_cast<c10::intrusive_ptr_target*>(address);
@@ -149,7 +149,7 @@ void OpWords::add_class(uint64_t tensor_class) {
   words_.insert(words_.end(), {header(OpWord::kClass), tensor_class});
 }
 
-/// Appends `count` words, filled with the bytes as far as these go.
+/// Appends `count` words: the `size` bytes, then zeros.
 void OpWords::add_bytes(const void* bytes, size_t size, size_t count) {
   const size_t begin = words_.size();
   words_.resize(begin + count);

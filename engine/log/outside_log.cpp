@@ -118,16 +118,17 @@ bool OutsideStorage::has_bytes_of(const c10::Storage& storage) const {
 
 // Note [What a write keeps]: a replay needs a written storage as it was before the region's first
 // write, but only the bytes that it reads. So the kept bytes are those that ops of the region read
-// before the region has made them itself. They are kept in parts. Each part is copied as it is when
-// it is first read, or before the first write if it was read before that. A byte of a part that the
-// region had already written has no old value in the copy. But only ops that do not read can have
-// written it (what is read is kept first), so a replay, too, writes it before it is read. The bytes
-// that a replay may read are the `known` ones: those of the parts, and those that ops have
+// before the region has made them itself. They are kept in parts. Each part is copied when an op
+// first reads it, or before the first write if it was read before that write. A byte of a part that
+// the region had already written has no old value in the copy. But only an op that does not read
+// can have written it (what is read is kept first), so a replay writes it, too, before reading it.
+// The bytes that a replay may read are `known`: bytes of the parts, and bytes that ops have
 // overwritten whole without reading. Ops that write some elements without reading any (index_put_)
-// do not make bytes known: until these are read they are as good as unwritten, since the replay
-// writes the same elements again. Parts are put in place in reverse order: where two overlap, the
-// first one is the older. What is kept depends on the region's ops only, never on who else has the
-// storage: kept parts are slots of an outer region, whose replay must make the same ones.
+// do not make bytes known: until such bytes are read they are as good as unwritten, since the
+// replay writes the same elements again. Parts are put in place in reverse order: where two
+// overlap, the first one is the older. What is kept depends on the region's ops only, never on who
+// else has the storage: kept parts are slots of an outer region, whose replay must make the same
+// ones.
 struct OutsideStorage::Written {
   struct Part {
     TensorLayout layout;
@@ -143,12 +144,12 @@ struct OutsideStorage::Written {
 
   c10::Device device;
   size_t skipped;    // Misalignment of the storage: NumPy's memory may begin anywhere.
-  WeakTensor base;   // The tensor written first, or its base.
+  WeakTensor base;   // The tensor that was written first, or its base.
   GraphPlace place;  // Position of `base` in the graph.
   std::vector<Part> parts;
   ByteRanges known;
   bool knows_all = false;
-  c10::Storage placeholder;  // The storage, if a placeholder: never copied.
+  c10::Storage placeholder;  // The storage, if it is a placeholder's, which is never copied.
 };
 
 void OutsideStorage::mark_read(const at::Tensor& tensor) {
@@ -161,7 +162,7 @@ void OutsideStorage::mark_read(const at::Tensor& tensor) {
 }
 
 void OutsideStorage::begin_write(const at::Tensor& tensor) {
-  // Positions of its views derive from the base's: see ReplayMemory::shadow_of().
+  // Positions of views derive from their base's: see ReplayMemory::shadow_of().
   written_ = std::make_shared<Written>(tensor.is_view() ? at::Tensor(tensor._base()) : tensor);
   if (PlaceholderStorage::is(tensor.storage())) written_->placeholder = tensor.storage();
 }
@@ -243,7 +244,7 @@ at::Tensor OutsideStorage::unpack_kept() const {
   return lay_out(storage, whole());
 }
 
-/// True if it is kept in one part, without misalignment.
+/// True if the storage is kept in one part, without misalignment.
 bool OutsideStorage::is_kept_whole() const {
   const auto& parts = written_->parts;
   return written_->skipped == 0 && parts.size() == 1 && parts[0].layout == whole();
@@ -264,10 +265,10 @@ const ByteRanges* OutsideStorage::known() const {
 
 // Note [Writes after the region]: after the region, an op that this thread's scopes see may write a
 // storage that the region has read and not written. The region gets a copy of all bytes from before
-// the write; the copy is made once for all regions that have none. Its replays begin with these
-// bytes, as if it had written the storage itself. A write through `data`, which autograd does not
-// notice, is different: plain code goes on with the new values of what an op has saved, and with
-// the old values of what it has not, so the replay raises.
+// the write; the copy is made once for all regions that have none. Replays of the region begin with
+// these bytes, as if the region had written the storage itself. A write through `data`, which
+// autograd does not notice, is different: plain code goes on with the new values in saved tensors,
+// and with the old values in all that was computed before, so the replay raises.
 void OutsideStorage::hand_over(std::shared_ptr<const at::Tensor> bytes) const {
   std::atomic_store(&handed_over_, std::move(bytes));
 }
@@ -371,7 +372,7 @@ void OutsideLog::finish() {
 void OutsideLog::add_captured(const at::Tensor& tensor) {
   if (captured_known_.contains(tensor.unsafeGetTensorImpl())) return;
   captured_known_.add(tensor.unsafeGetTensorImpl());
-  captured_.emplace_back(tensor.getIntrusivePtr());  // Weak, but keeps the address.
+  captured_.emplace_back(tensor.getIntrusivePtr());  // Weak, but the address is not reused.
 }
 
 std::vector<at::Tensor> OutsideLog::captured() const {

@@ -13,7 +13,7 @@
 namespace remat {
 namespace {
 
-/// The version counter of the shard, and what gathers the memory.
+/// The version counter of the shard, and the function that gathers the memory.
 using Gathered = std::pair<c10::VariableVersion, MemoryGatherer>;
 using GatheredTable = OwnerTable<c10::weak_intrusive_ptr<c10::StorageImpl>, Gathered>;
 

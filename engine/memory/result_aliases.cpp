@@ -33,7 +33,7 @@ std::atomic<uint64_t> last_alias{0};
 
 constexpr size_t kMostCopied = size_t{1} << 20;  // Bytes copied from a device.
 
-/// Like hash_of(), but on a GPU hashes some of the elements, as they are copied to the host.
+/// Like hash_of(), but on a GPU hashes only some elements, since they are copied to the host.
 uint64_t hash_of_some(const at::Tensor& tensor) {
   const UnseenBelowAutograd unseen;
   at::Tensor some = tensor;
@@ -110,8 +110,8 @@ std::vector<Alias> find_after(uint64_t number, const void* versions) {
 
 std::atomic<uint64_t> last_exchange{0};
 
-/// The number of each tensor's last exchange, and whether the tensor was given up then. The
-/// addresses are not to be looked into.
+/// The number of each tensor's last exchange, and whether it left the tensor without elements. The
+/// addresses are never dereferenced.
 using Exchanges = std::unordered_map<const void*, std::pair<uint64_t, bool>>;
 
 /// Exchanges of all tensors, by version counter.

@@ -28,8 +28,8 @@ at::Tensor as_bytes(const c10::Storage& storage) {
   return lay_out(storage, TensorLayout::flat(storage.nbytes(), c10::kByte));
 }
 
-/// Null if the storage has no memory. Unchecked access: a placeholder's or fake tensor's would
-/// throw.
+/// Null if the storage has no memory. Unchecked access: data_ptr() of a placeholder's or fake
+/// tensor's storage would throw.
 const char* begin_of(const c10::Storage& storage) {
   c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
   return impl ? static_cast<const char*>(impl->_mutable_data_ptr_no_checks().get()) : nullptr;

@@ -38,8 +38,8 @@ struct BackwardPasses::Pass {
 
   explicit Pass(int task) : graph_task(task) {}
 
-  /// Slots whose memory others had, with the version counter of the value that backward got, which
-  /// hooks may have copied, and the version then.
+  /// A slot whose memory others had, the version counter of the value that backward got (hooks may
+  /// have copied the value), and that counter's version at the time.
   using Hooked = std::tuple<const Slot*, c10::VariableVersion, uint32_t>;
 
   void note_hooked(std::shared_ptr<const Region> of, const Slot& slot, const at::Tensor& value) {
@@ -51,7 +51,7 @@ struct BackwardPasses::Pass {
 
   const int graph_task;
   State state = State::kNew;
-  std::thread::id runner{};  // Set while it runs.
+  std::thread::id runner{};  // Set while the replay runs.
   std::condition_variable done;
   ReplayedSlots values;
   std::vector<Hooked> hooked;
@@ -81,7 +81,7 @@ class BackwardPasses::PassEnd {
 
  private:
   std::weak_ptr<Region> region_;
-  BackwardPasses& passes_;  // Owned by the region, so valid while that lives.
+  BackwardPasses& passes_;  // Owned by the region, so valid while the region lives.
   std::weak_ptr<Pass> pass_;
 };
 
@@ -118,8 +118,8 @@ void BackwardPasses::release(size_t index) noexcept {
   c10::SmallVector<at::Tensor, 2> values;  // Destroyed after the lock is released.
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& pass : passes_) {
-    // A running pass belongs to its runner, which sees that the slot is dead; else its end frees
-    // the value.
+    // A running pass belongs to its thread, which sees that the slot is dead; else the pass's end
+    // frees the value.
     if (pass->state == Pass::State::kDone) values.push_back(take(pass->values, index));
   }
   if (last_) values.push_back(take(*last_, index));
@@ -187,7 +187,7 @@ void BackwardPasses::run(Pass& pass) {
   if (error) std::rethrow_exception(error);
 }
 
-/// False if nothing is kept for replays alone, since then there is nothing to free.
+/// True if no replay can follow. False if nothing is kept for replays alone: nothing to free.
 bool BackwardPasses::is_last(const ReplayedSlots& values) const {
   const bool is_kept = torch::autograd::get_current_graph_task_keep_graph();
   if (is_kept || passes_.size() > 1 || !region_.keeps_for_replays()) return false;

@@ -22,7 +22,7 @@
 namespace remat {
 namespace {
 
-/// Null if the call has not made it, or it has been freed.
+/// The storage that the call made for `output`; null if there is none, or it is freed.
 const void* made_storage_of(const CallOutput& output, const CallLog& calls) {
   const bool is_made = output.source == CallOutput::Source::kProduct;
   return is_made ? calls.product(output.product).made_storage() : nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Checking the cuts of a region before its tape is recorded, and what a plan expects of that tape.
+// Checking cuts before a tape is recorded; hashes and messages for the tape that a plan expects.
 #include <remat/engine/cuts.h>
 
 #include <c10/util/Exception.h>

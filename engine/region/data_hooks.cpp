@@ -35,7 +35,7 @@ void note_memory(const at::Tensor& tensor) {
   if (memory_of(tensor)) note_other_versions(tensor.storage().unsafeGetStorageImpl());
 }
 
-/// True if both are the same memory and layout, as in `w.data *= 2`.
+/// True if both tensors have the same memory and layout, as in `w.data *= 2`.
 bool is_alike(const at::Tensor& tensor, const at::Tensor& other) {
   return has_layout(tensor) && has_layout(other) && memory_of(tensor) == memory_of(other) &&
          TensorLayout(tensor) == TensorLayout(other);
@@ -135,7 +135,7 @@ class DataHooks final : public VariableHooksInterface {
 void install_data_hooks() {
   static const DataHooks* const hooks = [] {
     auto* const made = new DataHooks(libtorch_variable_hooks());
-    at::impl::SetVariableHooks(made);  // Never destroyed: tensors may live as long.
+    at::impl::SetVariableHooks(made);  // Never destroyed: tensors may outlive static objects.
     return made;
   }();
   static_cast<void>(hooks);

@@ -25,10 +25,10 @@ namespace remat {
 
 /// Note [The .grad of a replay]: a function that calls backward() has accumulated into its leaves
 /// in the forward. Its replay calls backward() again. Meanwhile each leaf has the .grad that it had
-/// before the first time; the real one is restored when the replay ends. If the forward added to a
-/// .grad in place, its earlier value is gone: an undefined one stands for it, and code that reads
-/// it finds another tensor than in the forward. If a sum replaced it (create_graph, retain_grad()),
-/// the region has kept it.
+/// before the first time; the real .grad is restored when the replay ends. If the forward added to
+/// a .grad in place, the earlier value is gone: the leaf has an undefined .grad, and code that
+/// reads that finds something else than in the forward. If a sum replaced the .grad (create_graph,
+/// retain_grad()), the region has kept the earlier one.
 class LeafGrads {
  public:
   explicit LeafGrads(const Region& region) : region_(region) {}
@@ -39,11 +39,11 @@ class LeafGrads {
   /// Sets aside the .grad of each leaf reachable from `roots`, unless that has been done.
   void set_aside(const EdgeList& roots);
 
-  /// Does so for those of `tensors` that are not leaves: retain_grad() gives them a .grad, too.
+  /// Sets aside the .grad of those of `tensors` that are not leaves: retain_grad() gives them one.
   void set_aside_retained(c10::ArrayRef<at::Tensor> tensors);
 
-  /// Removes the retain_grad() hooks of other reachable tensors, except on nodes for which `is_own`
-  /// is true.
+  /// Removes the retain_grad() hooks of tensors reachable from `roots`, except of the tensors in
+  /// `but`, and except on nodes for which `is_own` is true.
   void take_retained(const EdgeList& roots, c10::ArrayRef<at::Tensor> but,
                      c10::function_ref<bool(const torch::autograd::Node&)> is_own);
 

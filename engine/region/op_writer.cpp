@@ -18,12 +18,12 @@
 namespace remat {
 namespace {
 
-/// Discards the words being written unless they are released: the function may catch an exception.
+/// Discards the words being written when an exception ends the scope: the function may catch it.
 auto drop_unless_released(OpWords& words) {
   return c10::make_scope_exit([&words] { words.drop_open(); });
 }
 
-/// Handles an op's arguments in memory that the host has filled.
+/// Notes arguments of an op in memory that no op has filled: given tensors, and storages.
 void note_host_memory(OpWords* words, const OpCall& call, c10::ArrayRef<SeenTensor> seen,
                       StorageTable& storages) {
   const c10::ArrayRef<OpTensor> tensors = call.tensors();

@@ -25,7 +25,7 @@ namespace {
 bool is_only_read(const OutsideStorage& outside) {
   if (!outside.has_storage() || outside.is_written() || outside.is_cast()) return false;
   if (!outside.is_read() && !outside.is_argument()) return false;
-  // A leaf must be itself in a replay. Plain code saves most weights, too, and raises.
+  // A replay must use a leaf itself, not a copy. Plain code saves most weights, too, and raises.
   const at::Tensor first(outside.first_tensor().lock());
   return !first.defined() || !is_parameter(first);
 }
@@ -96,7 +96,7 @@ class Readers {
   static constexpr size_t kFew = 1024;
 
   std::unordered_map<const void*, std::vector<Reader>> readers_;  // By storage address.
-  size_t count_ = 0;                                              // At least the number of readers.
+  size_t count_ = 0;                                              // Number of readers, or more.
   size_t most_ = kFew;
 };
 

@@ -49,7 +49,7 @@ std::shared_ptr<Region> find_region_after(uint64_t id) {
   return nullptr;
 }
 
-thread_local std::vector<uint64_t> closed_here;  // Ids.
+thread_local std::vector<uint64_t> closed_here;  // Ids of regions.
 
 /// Notes that this thread has closed the region: see take_closed_here().
 void note_closed_region(uint64_t id) {
@@ -63,7 +63,7 @@ void note_closed_region(uint64_t id) {
 /// True if `value` is on the saved memory, which somebody else holds.
 bool is_saved_memory(const Slot& slot, const at::Tensor& value) {
   if (!slot.memory || slot.memory != memory_of(value)) return false;
-  // If nobody else holds it, the replay allocated it at a reused address.
+  // If nobody else holds the memory, the replay allocated it at a reused address.
   return !value.has_storage() || value.storage().use_count() > 1;
 }
 
@@ -245,9 +245,9 @@ ReplayedSlots Region::replay() {
 
 /// Returns what backward gets for the replayed `value`: see Note [Memory that others hold]. A
 /// replay's values have their own version counters. But a write to memory that others hold also
-/// writes what was saved: other slots on the memory must notice it, and what the graph of a
-/// backward (`create_graph`) has saved must notice later writes. So such values get the saved
-/// tensor's counter.
+/// writes what was saved: other slots on the memory must notice that write, and tensors that a
+/// graph of the backward (`create_graph`) saves must notice later writes. So values on such memory
+/// get the saved tensor's counter.
 at::Tensor Region::shared_value(const Slot& slot, at::Tensor value) const {
   const ForwardMemory* const memory = memory_of_others(slot);
   const bool is_shared =
@@ -307,7 +307,7 @@ std::vector<CallProduct::Held> Region::release_products() noexcept {
   return calls_ ? calls_->release_from(0) : std::vector<CallProduct::Held>();
 }
 
-// A tape runs no function, so no user object can own itself through it.
+// Keeps a replayer of a tape, which runs no function: no user object can own itself through it.
 void Region::end_with_replay() noexcept {
   std::shared_ptr<const Replayer> replayer;  // Destroyed after the lock is released.
   const std::lock_guard<std::mutex> lock(mutex_);

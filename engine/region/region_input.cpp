@@ -89,7 +89,7 @@ at::Tensor RegionInput::replayed(const std::string& region_label,
   return tensor;
 }
 
-/// The leaf itself, if it is alive: the function may use it in another way, too.
+/// The leaf itself, if it is alive: the function may use the leaf in another way, too.
 at::Tensor RegionInput::living_leaf(const std::string& region_label) const {
   const at::Tensor leaf(tensor_->lock());
   if (!leaf.defined()) return leaf;
@@ -103,8 +103,8 @@ at::Tensor RegionInput::living_leaf(const std::string& region_label) const {
 at::Tensor RegionInput::unpacked(const std::string& region_label,
                                  const c10::Storage& shadow) const {
   at::Tensor tensor = tensor_data(data_.unpack());
-  // An empty tensor has nothing to shadow, and a write to it must not count as a write to what is
-  // kept.
+  // An empty tensor has nothing to shadow, and a write to it must not count as a write to the kept
+  // tensor.
   if (has_plain_strides(tensor) && tensor.numel() == 0) tensor = variable_data(tensor);
   if (shadow) {
     tensor = view_storage(shadow, tensor);
@@ -118,7 +118,7 @@ at::Tensor RegionInput::unpacked(const std::string& region_label,
   check_unchanged(is_same_memory && version_->has_other_bytes(tensor), region_label);
   const bool is_copied = !is_same_memory && has_layout(tensor);
   check_unchanged(is_copied && version_->has_other_bytes(storage_.lock()), region_label);
-  // Hooks may have brought it back with other strides or elsewhere, where ops may round
+  // Hooks may return the argument with other strides or another alignment, with which ops may round
   // differently.
   const bool has_place = layout_ && has_layout(tensor) && tensor.sizes() == layout_->sizes;
   if (!has_place) return tensor;

@@ -33,8 +33,8 @@ std::string_view space_of(std::string_view name) {
   return name.substr(0, name.find("::"));
 }
 
-/// Overloads by op name of all ops that were registered at the last failed lookup: the dispatcher
-/// finds no op without its overload.
+/// Maps the name of each op that was registered at the last failed lookup to its overloads: the
+/// dispatcher cannot find an op by its name alone.
 using RegisteredOps = std::map<std::string, std::set<std::string>>;
 
 bool has_op(const RegisteredOps& ops, const NamedOp& op) {
@@ -71,7 +71,7 @@ size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// Names by their distance to another one.
+/// Names, with their distance to the name that was not found.
 using CloseNames = std::set<std::pair<size_t, std::string>>;
 
 /// Adds `shown` if `candidate` is similar to `name`.
@@ -103,7 +103,7 @@ std::string close_overloads(const RegisteredOps& ops, const NamedOp& op) {
   return close.empty() ? "Without an overload all of them are meant. " : did_you_mean(close);
 }
 
-/// Similar names in the same namespace, or equal names in another one.
+/// Similar names in the same namespace, or equal names in another namespace.
 std::string close_names(const RegisteredOps& ops, const NamedOp& op) {
   const std::string_view space = space_of(op.name);
   const std::string_view name = std::string_view(op.name).substr(space.size());
@@ -125,8 +125,8 @@ enum class RulesAsked : bool { kWhenMade, kInRegion };
 namespace {
 
 /// False if rule `i` of `table` names no registered op, but a library may yet register one. Throws
-/// c10::ValueError, with similar names, if none can be. True for a pattern with a wildcard, which
-/// may match nothing.
+/// c10::ValueError, with similar names, if no library can register one any more. True for a pattern
+/// with a wildcard, which may match nothing.
 bool names_an_op(const PolicyTable& table, size_t i, RulesAsked when) {
   const std::vector<NamedOp> forms = table.ops_named_by(i);
   if (forms.empty()) return true;
@@ -224,8 +224,8 @@ std::optional<Policy> RegionPolicy::decide(std::optional<size_t> rule) const {
 }
 
 std::optional<Policy> RegionPolicy::of_op(const OpInfo& op, bool is_composite) const {
-  // The wrapper that it makes cannot be a call's result; its argument is kept as the collective's
-  // result.
+  // The wrapper that this op makes cannot be a call's result; the op's argument is kept as the
+  // collective's result.
   if (op.is_of_library() && wraps_collective(op.operator_name().name)) return std::nullopt;
   return decide(table_.rule_for_op(name_of(op, is_composite)));
 }

@@ -18,7 +18,7 @@ bool is_dense(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->is_non_overlapping_and_dense();
 }
 
-/// The tensor's bytes if it has no gaps; otherwise everything.
+/// The tensor's bytes if it has no gaps; otherwise all bytes.
 ByteRange bytes_of(const at::Tensor& tensor) {
   if (!is_dense(tensor)) return {.begin = 0, .end = ~size_t{0}};
   const size_t begin = tensor.storage_offset() * tensor.itemsize();
@@ -29,9 +29,9 @@ bool overlap(const ByteRange& some, const ByteRange& other) {
   return some.begin < other.end && other.begin < some.end;
 }
 
-/// True if they overlap. An op may split its result into interleaved parts with their own version
-/// counters (unsafe_chunk in LSTM cells). Of parts in very many pieces, only those with equal
-/// layouts are recognised.
+/// True if the layouts share bytes. An op may split its result into interleaved parts with their
+/// own version counters (unsafe_chunk in LSTM cells). Layouts of very many runs count as
+/// overlapping only if they are equal.
 bool overlap(const TensorLayout& some, const TensorLayout& other) {
   if (some == other) return true;
   const auto runs = runs_of(some);

@@ -35,7 +35,7 @@ namespace remat {
 namespace {
 
 /// Gives leaves from outside the requires_grad that they had in the forward, and restores the
-/// present one afterwards: a replay that is stopped early may leave them frozen.
+/// present flag afterwards: a replay that is stopped early may leave leaves frozen.
 class KeptRequiresGrad {
  public:
   explicit KeptRequiresGrad(const OutsideLog& outside) {
@@ -67,7 +67,7 @@ class KeptRequiresGrad {
   std::vector<std::pair<at::Tensor, bool>> leaves_;
 };
 
-/// Replaces the user's state by that of region entry, and back.
+/// Replaces the user's state by the state at region entry, and restores the present state.
 class UserStateExchange {
  public:
   explicit UserStateExchange(const RegionEntry& entry)
@@ -106,8 +106,8 @@ class UserStateExchange {
   size_t begun_ = 0;
 };
 
-/// Rethrows what escaped from a region's function, with the region in its message (except when out
-/// of memory).
+/// Rethrows the exception that left a region's function, with the region in its message (except
+/// when out of memory).
 [[noreturn]] void rethrow_with_region(const std::exception_ptr& escaped, const Region& region) {
   try {
     std::rethrow_exception(escaped);
@@ -143,7 +143,7 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
   const auto reported =
       traced([&](TraceSink& sink, bool begins) { sink.function_replay(region, begins); });
   region.outside().gather_again();
-  // Constructed first: this may replay outer regions, which must not see this region's state.
+  // Constructed first: both may replay outer regions, which must not see this region's state.
   ReplayMemory memory(region);
   ReplayProducts products(region, memory.storages());
   std::vector<at::Tensor> inputs;

@@ -22,11 +22,11 @@ bool saves_into_slots() {
   return region && region->run() && !region->run()->trace_scope().saved_call;
 }
 
-/// Note [Slots of arguments]: the outer region's replay may pass two tensors where its forward
-/// passed one twice (its own argument, and the same tensor captured). So each argument has a slot
-/// there, used or not.
+/// Note [Slots of arguments]: an outer region's replay may pass two tensors where its forward
+/// passed one tensor twice (as an argument of the outer region, and captured). So each argument has
+/// a slot in the outer region, used or not.
 void add_slot(const at::Tensor& argument) {
-  if (argument.is_inference()) return;  // The first one has no slot either.
+  if (argument.is_inference()) return;  // Its first occurrence has no slot either.
   torch::autograd::SavedVariable(variable_data(argument), /*is_output=*/false);
 }
 

@@ -47,8 +47,8 @@ void ReplayBackwards::before_backward(const EdgeList& roots) {
 }
 
 // Tensors from outside that the forward has written get their earlier position in the graph, if
-// that is known. If not, their gradients would pass through the forward's nodes, and again through
-// the replay's.
+// that position is known. If not, gradients would pass through the forward's nodes, and again
+// through the replay's.
 void ReplayBackwards::check_stays_inside(const EdgeList& roots) const {
   visit_nodes(roots, [&](const torch::autograd::Node& node) {
     TORCH_CHECK_NOT_IMPLEMENTED(
@@ -60,8 +60,8 @@ void ReplayBackwards::check_stays_inside(const EdgeList& roots) const {
   });
 }
 
-// The replay would run a hook that did not exist in the forward, though nobody has asked for its
-// gradient.
+// Without the check, the replay would run hooks that did not exist in the forward, on gradients
+// that nobody has asked for.
 void ReplayBackwards::before_hooks(size_t count) {
   if (progress_.compares_backward()) {
     const size_t number = begun_++;
@@ -102,7 +102,7 @@ void ReplayBackwards::after_backward(c10::ArrayRef<at::Tensor> gradients) {
   if (progress_.stopped()) progress_.stop();
 }
 
-// A backward inside the function runs hooks again, including those set after the forward.
+// A backward inside the function runs hooks again, including hooks that were set after the forward.
 void ReplayBackwards::compare_gradients(c10::ArrayRef<at::Tensor> gradients) {
   const size_t number = with_gradients_++;
   const auto& forward = region_.inner_backwards().gradients;

@@ -20,8 +20,8 @@
 
 namespace remat {
 
-/// Compares them with the forward's, and gives leaves the .grad that they had then. Outer scopes
-/// are not told of effects that would be repeated.
+/// Compares these passes with the forward's, and gives leaves the .grad that they had in the
+/// forward. Outer scopes are not told of effects that a replay only repeats.
 class ReplayBackwards final : public BackwardObserver {
  public:
   ReplayBackwards(const Scope& scope, const Region& region, ReplayProgress& progress,

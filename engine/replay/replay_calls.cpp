@@ -81,7 +81,7 @@ NamedCalls::Action ReplayCalls::begin_recorded(const NamedCall& call,
     return Action::kRun;
   }
   const CallRecord& record = next_record(call);
-  if (call.is_saved() && !record.ended && !record.threw) {  // Still open in the forward.
+  if (call.is_saved() && !record.ended && !record.threw) {  // The forward is still in this call.
     fill_slots(record, arguments);
     open_.push_back(nullptr);
     return Action::kRun;
@@ -232,7 +232,7 @@ at::Tensor ReplayCalls::view_of(const at::Tensor& argument, const CallOutput& ou
   return at::as_strided(argument, layout.sizes, layout.strides, layout.offset);
 }
 
-// Does so as an in-place op would, so that other views of the same base are updated, too.
+// Gives `argument` the node as an in-place op would: other views of its base are updated, too.
 void ReplayCalls::put_written_in_graph(const CallRecord& record, const at::Tensor& argument) {
   const auto* const meta = torch::autograd::impl::get_view_autograd_meta(argument);
   const bool is_view = meta && meta->has_bw_view() &&
@@ -265,7 +265,7 @@ void ReplayCalls::end(const CallResults& /*results*/) {
     open_.pop_back();
     return;
   }
-  // The caller calls abandon().
+  // The caller calls abandon() next.
   const ReplayMismatch error(
       {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
       c10::str(where(*record),

@@ -82,7 +82,7 @@ class ReplayCalls final : public NamedCalls {
   ReplayProducts& products_;
   const StateHooks& state_hooks_;
   size_t next_ = 0;                      // Index in the region's records.
-  std::vector<const CallRecord*> open_;  // Running calls; null for ones that are not recorded.
+  std::vector<const CallRecord*> open_;  // Running calls; null for calls that are not recorded.
   std::vector<at::Tensor> arguments_;    // Arguments of the skipped call.
   NodePtr node_;                         // Node of the skipped call.
 };

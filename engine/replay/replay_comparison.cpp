@@ -76,8 +76,8 @@ void ReplayComparison::call_missing(const NamedCall& expected, size_t slot) cons
 
 void ReplayComparison::compare(c10::ArrayRef<SeenTensor> seen, size_t slot, const NamedCall* call) {
   const c10::ArrayRef<uint64_t> logged = region_.ops().at(position_);
-  // The forward stopped logging; or its region is still open, because a backward inside it started
-  // this replay, which gets further.
+  // The forward stopped logging, or is still running: a backward inside its function started this
+  // replay, which has got further.
   if (logged.empty() && (region_.ops().broken_off() || !region_.closed())) return;
   const c10::ArrayRef<uint64_t> replayed = words_.get();
   if (const OpSites* const sites = region_.op_sites())
@@ -87,15 +87,15 @@ void ReplayComparison::compare(c10::ArrayRef<SeenTensor> seen, size_t slot, cons
     next = std::find_if(next, seen.end(), &logs_as_unknown);
     return memory_.is_same_foreign_memory(number, *(next++)->tensor);
   };
-  // A region that draws nothing finds generators where later code has left them.
+  // In a replay of a region that draws nothing, generators are where later code has left them.
   const bool draws = region_.draws() || !region_.closed();
   if (!OpWords::match(logged, replayed, draws, may_be_unknown)) mismatch(logged, slot, call);
   position_ += logged.size();
   ++count_;
 }
 
-// Checks tensors that a custom function saves. An op has read or made the tensors that it saves,
-// and its words are compared.
+// Checks tensors that a custom function saves. A tensor that an op saves was read or made by the
+// op, whose words are compared.
 bool ReplayComparison::is_same_part(const Slot& slot, const at::Tensor& tensor) const {
   const bool is_of_user = has_layout(tensor) && !keeps_part();
   const bool is_told = slot.layout != 0 || ReplayMemory::is_known(slot.origin);

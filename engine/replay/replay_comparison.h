@@ -31,8 +31,8 @@ class ReplayComparison {
     return words_;
   }
 
-  /// Compares the words written, on the tensors `seen`, with the forward's next op or call. `slot`
-  /// is the next slot to be filled, for messages; `call` is null for an op.
+  /// Compares words(), filled for an op or call on the tensors `seen`, with the forward's next
+  /// entry. `slot` is the next slot to be filled, for messages; `call` is null for an op.
   void compare(c10::ArrayRef<SeenTensor> seen, size_t slot, const NamedCall* call = nullptr);
 
   /// The op compared last has made `object`.
@@ -51,7 +51,7 @@ class ReplayComparison {
   void end() { has_ended_ = true; }
   bool has_ended() const { return has_ended_; }
 
-  /// True if `tensor` is, as far as is known, what the forward saved in `slot`.
+  /// True if `tensor` is, as far as is known, the tensor that the forward saved in `slot`.
   bool is_same_part(const Slot& slot, const at::Tensor& tensor) const;
 
   /// Throws ReplayMismatch: the forward's next call was `expected`, or there was none if null.
@@ -74,7 +74,7 @@ class ReplayComparison {
   size_t position_ = 0;
   size_t count_ = 0;
   bool has_ended_ = false;
-  std::vector<std::string> seen_;  // Ops with their sites, if the region records these.
+  std::vector<std::string> seen_;  // Ops with their sites, if the region records sites.
 };
 
 }  // namespace remat

@@ -26,8 +26,8 @@
 namespace remat {
 namespace {
 
-/// Gives `shadow` the graph position of `original` before the forward wrote it. If that is unknown,
-/// the present one, unless `original` was outside any graph.
+/// Gives `shadow` the graph position of `original` before the forward wrote it. If that position is
+/// unknown, gives the present one, unless `original` was outside any graph.
 void copy_place(const at::Tensor& original, const OutsideStorage& outside, const NodeRange& forward,
                 const at::Tensor& shadow) {
   if (const GraphPlace* const place = outside.place_before_write(original))
@@ -39,16 +39,16 @@ void copy_place(const at::Tensor& original, const OutsideStorage& outside, const
   if (!was_moved || outside.meta().requires_grad()) GraphPlace(original).give_to(shadow);
 }
 
-/// The function by which autograd recreates the view from its base; null if it uses as_strided(),
-/// which it cannot for a view with another dtype or conjugation.
+/// The function by which autograd recreates the view from its base; null if autograd uses
+/// as_strided(), which cannot make a view with another dtype or conjugation.
 const torch::autograd::ViewFunc* view_function(const at::Tensor& view) {
   const auto* const meta = torch::autograd::impl::get_view_autograd_meta(view);
   const bool has_one = meta && meta->has_bw_view() && meta->get_backward_view().has_view_fn();
   return has_one ? &meta->get_backward_view().view_fn() : nullptr;
 }
 
-/// True for an autograd view that can be made from its base: false if one of them has been given
-/// other memory.
+/// True for an autograd view that can be made from its base: false if the view or its base has been
+/// given other memory.
 bool is_view_of_base(const at::Tensor& tensor) {
   if (!tensor.is_view() || !has_layout(tensor)) return false;
   const at::Tensor base(tensor._base());
@@ -82,15 +82,15 @@ ReplayMemory::ReplayMemory(const Region& region)
     storages_.enter(outside[i].address(), Origin::outside(i));
     kept[i] = outside[i].unpack_kept();
   }
-  // All at once, not when an op needs it: otherwise a nested region could mistake the new storage
-  // for one of its own that had the same address.
+  // All shadows are made now, not when an op needs one: otherwise a nested region could mistake a
+  // new shadow for a storage of its own that had the same address.
   for (const auto i : c10::irange(outside_.size())) {
     if (!kept[i].defined()) continue;
     const c10::Storage storage = kept[i].storage();
     outside_[i].shadow = outside[i].unpacks_afresh() ? storage : clone_bytes(storage).storage();
     if (const ByteRanges* const known = outside[i].known()) outside_[i].known = *known;
     storages_.enter(outside_[i].shadow.unsafeGetStorageImpl(), Origin::outside(i));
-    // For a backward inside the function of an outer region, whose ops these are, too.
+    // Counts as made in an outer region, too, if a backward in its function runs this replay.
     OpObserver::all_adopt(outside_bytes(i));
   }
 }
@@ -137,7 +137,7 @@ void ReplayMemory::enter_parts(const at::Tensor& input, size_t number) {
 
 Origin ReplayMemory::origin_of(const at::Tensor& tensor, const void* memory) const {
   if (C10_LIKELY(memory)) return storages_.find(memory);
-  // The shadow may hold what was freed since.
+  // Memory that was freed since may have a shadow.
   const Origin origin =
       is_freed(tensor) ? storages_.find(tensor.storage().unsafeGetStorageImpl()) : Origin::inside();
   return origin.is_outside() ? origin : Origin::inside();
@@ -170,8 +170,8 @@ SeenTensor ReplayMemory::see(const at::Tensor& tensor, const void* memory) {
           .moved = moved(tensor)};
 }
 
-/// Checks only memory that existed before the region: memory that it makes it may free and fill
-/// again.
+/// Checks only memory that existed before the region: the region may free and fill again memory
+/// that it makes.
 void ReplayMemory::check_not_freed(const OpCall& call, size_t argument, const at::Tensor& tensor,
                                    size_t slot) const {
   if (C10_LIKELY(memory_of(tensor)) || !is_freed(tensor)) return;
@@ -262,7 +262,7 @@ void ReplayMemory::check_known(const OpCall& call, size_t argument, const at::Te
                "), of which nothing is kept, since the region writes the tensor.", kMakeItDepend));
 }
 
-/// Bytes that the op writes without reading can be read afterwards.
+/// Makes bytes known that the op writes without reading.
 void ReplayMemory::note_written(const OpCall& call) {
   for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
     if (!call.writes_argument(i) || write_kind(call, i) != WriteKind::kWhole) return;
@@ -284,7 +284,7 @@ void ReplayMemory::check_read(const OpCall& call, const at::Tensor& tensor, size
               kGiveMemoryBack);
   outside.check_inner(tensor, /*may_be_copy=*/outside_[number].is_wrapper_made_again,
                       [&] { return at_slot(region_, slot) + ", op " + call.info().name(); });
-  // An argument that hooks brought back has its own version counter.
+  // An argument that hooks have copied has its own version counter.
   if (outside.address() != memory_of(tensor)) return;
   outside.check_unchanged(tensor,
                           [&] { return at_slot(region_, slot) + ", op " + call.info().name(); });
@@ -320,7 +320,7 @@ const at::Tensor& ReplayMemory::shadow_of(const at::Tensor& tensor, Origin origi
   return shadow.tensor;
 }
 
-// In-place ops return the tensor that the function knows.
+// In-place ops return the tensor that the function has passed, not its shadow.
 const at::Tensor& ReplayMemory::original_of(const at::Tensor& tensor) const {
   const auto entry = by_shadow_.find(tensor.unsafeGetTensorImpl());
   return entry == by_shadow_.end() ? tensor : entry->second->original;

@@ -36,12 +36,12 @@ inline constexpr const char* kMakeItDepend =
 
 /// Note [Shadows]: a replay does not touch a storage from outside that the forward wrote. The
 /// storage gets a shadow, which begins with the bytes from before the forward's first write. Op by
-/// op, each tensor on the real storage is replaced by one on the shadow. It is the same one every
-/// time, since in-place ops change a tensor's position in the graph.
+/// op, each tensor on the real storage is replaced by a tensor on the shadow, which is the same
+/// every time, since in-place ops change a tensor's position in the graph.
 class ReplayMemory {
  public:
-  /// Unpacks the old values of what the forward wrote, which may replay outer regions: construct it
-  /// before the replay's scope.
+  /// Unpacks the old values of storages that the forward wrote, which may replay outer regions:
+  /// construct it before the replay's scope.
   explicit ReplayMemory(const Region& region);
   ReplayMemory(const ReplayMemory&) = delete;
   ReplayMemory& operator=(const ReplayMemory&) = delete;
@@ -59,11 +59,11 @@ class ReplayMemory {
   SeenTensor see(const at::Tensor& tensor, const void* memory);
   /// Returns the tensor that ops get in place of `tensor`.
   at::Tensor stand_in(const at::Tensor& tensor);
-  /// Returns the shadow's gradient edge if `edge` is the gradient edge of its original; else
-  /// `edge`.
+  /// Returns the shadow's gradient edge if `edge` is the gradient edge of the shadow's original;
+  /// else `edge`.
   torch::autograd::Edge stand_in(const torch::autograd::Edge& edge) const;
   bool has_shadow_in_graph() const;
-  /// Replaces the op's arguments by their shadows. True if any has one.
+  /// Replaces the op's arguments by their shadows. Returns true if any argument has a shadow.
   bool exchange(OpCall& call);
   /// Returns the original if `tensor` is its shadow; else `tensor`.
   const at::Tensor& original_of(const at::Tensor& tensor) const;
@@ -78,24 +78,24 @@ class ReplayMemory {
   /// not kept, or writes what the forward has not written.
   void check_outside(const OpCall& call, size_t slot);
 
-  /// The bytes of the shadow of outside storage `number`; undefined if it has none.
+  /// The bytes of the shadow of outside storage `number`; undefined if there is no shadow.
   at::Tensor outside_bytes(size_t number) const;
-  /// A call that was left out has written that storage: copies `value` into the shadow.
+  /// A skipped call has written outside storage `number`: copies `value` into its shadow.
   void put_outside(size_t number, const at::Tensor& value);
 
-  /// False if the tensor is only known to be made inside.
+  /// False if nothing more is known of the tensor than that it was made inside.
   static bool is_known(Origin origin) {
     return !origin.is_inside() || origin.is_made() || origin.is_cast();
   }
   /// True if the saved `tensor` has the same origin as in the forward, as far as that is known.
-  /// `is_saved_by_user`: a custom function saves it.
+  /// `is_saved_by_user`: a custom function saves the tensor.
   bool has_origin(const at::Tensor& tensor, Origin logged, bool is_saved_by_user);
   /// Notes that a view shows `memory`, whose origin is unknown.
   void note_viewed(const void* memory) { viewed_unknown_.push_back(memory); }
   /// See Origin::given().
   bool is_given(const at::Tensor& tensor) const { return storages_.is_given(tensor); }
-  /// Number of bytes by which it begins earlier in its memory than in the forward, which hooks can
-  /// cause for an argument.
+  /// Number of bytes by which `tensor` begins earlier in its memory than in the forward. Hooks can
+  /// move an argument.
   int64_t moved(const at::Tensor& tensor) const;
   /// True if `tensor` wraps memory that the forward wrapped, too. Such memory was not allocated by
   /// LibTorch (from_blob), and the forward's wrapper is gone.
@@ -104,12 +104,12 @@ class ReplayMemory {
  private:
   struct Outside {
     c10::Storage shadow;              // The bytes from before the forward's first write, if any.
-    std::optional<ByteRanges> known;  // Readable parts; all if unset.
+    std::optional<ByteRanges> known;  // Readable bytes; all if unset.
     bool checked = false;
-    bool is_wrapper_made_again = false;  // By a constructor: Note [Wrappers].
+    bool is_wrapper_made_again = false;  // True if a constructor made it: Note [Wrappers].
   };
   struct Shadow {
-    at::Tensor original;  // Keeps its address.
+    at::Tensor original;  // Held for its address.
     at::Tensor tensor;
   };
 
@@ -129,8 +129,8 @@ class ReplayMemory {
   std::unordered_map<const c10::TensorImpl*, Shadow> tensors_;
   std::unordered_map<const c10::TensorImpl*, const Shadow*> by_shadow_;
   std::vector<const void*> viewed_unknown_;
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> matched_;  // Keep their addresses.
-  // Memory of arguments that hooks brought back at another offset, by so many bytes.
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> matched_;  // Held for their addresses.
+  // Memory of arguments that hooks returned at another offset, and moved() of each.
   std::vector<std::pair<const void*, int64_t>> moved_;
 };
 

@@ -19,7 +19,7 @@
 
 namespace remat {
 
-/// Compares each op with the forward's, and gives it shadows of what the forward wrote outside.
+/// Compares ops with the forward's, and gives them shadows of what the forward wrote outside.
 class ReplayOps final : public OpObserver {
  public:
   ReplayOps(const Region& region, ReplayProgress& progress, ReplayComparison& comparison,
@@ -53,7 +53,7 @@ class ReplayOps final : public OpObserver {
   struct Op {
     bool is_compared = false;
     bool is_cast = false;
-    Origin made = Origin::inside();  // Origin of its results, if it is not compared.
+    Origin made = Origin::inside();  // Origin of the results, if the op is not compared.
     bool touches_outside = false;
     bool touches_product = false;
     bool views_unknown = false;

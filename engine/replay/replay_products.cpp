@@ -50,9 +50,9 @@ at::Tensor ReplayProducts::unpack(size_t number, const CallProduct::Held& held) 
 
 // Note [What the user has]: code that keeps products of SAVE calls elsewhere (hooks, a store) may
 // bring back all of a region's products at once, at the top of the function: `if (is_recomputing())
-// ...`. So it is called when the replay leaves the call out, not before the function is entered. It
-// runs under the thread state from before the replay, not under the function's grad mode, autocast
-// and dispatch modes.
+// ...`. So that code is called when the replay leaves the SAVE call out, not before the function is
+// entered. The code runs under the thread state from before the replay, not under the function's
+// grad mode, autocast and dispatch modes.
 const at::Tensor& ReplayProducts::value_of(size_t number) {
   Product& product = products_[number];
   if (const CallProduct::Held held = std::exchange(product.held, nullptr)) {
@@ -67,7 +67,7 @@ const NamedCall& ReplayProducts::call_of(size_t number) const {
   return region_.calls().records()[region_.calls().product(number).call()].call;
 }
 
-/// Returns the value's storage, memory for it, or a placeholder.
+/// Returns the value's storage, memory for a value, or a placeholder.
 c10::Storage ReplayProducts::storage_in_place_of(size_t number) {
   if (const at::Tensor& value = value_of(number); value.defined()) return value.storage();
   const CallProduct& record = region_.calls().product(number);
@@ -96,8 +96,8 @@ at::Tensor ReplayProducts::on_product(size_t number, const TensorLayout& layout)
   if (!product.storage) {
     product.storage = storage_in_place_of(number);
     storages_.enter(product.storage.unsafeGetStorageImpl(), Origin::product(number));
-    // In a replay inside a region's function the result counts as made there, too, unless the
-    // forward made it.
+    // If this replay runs inside another region's function, the result counts as made there, too,
+    // unless it is on the forward's storage.
     if (record.storage().address() != product.storage.unsafeGetStorageImpl())
       OpObserver::all_adopt(lay_out(product.storage, layout));
   }

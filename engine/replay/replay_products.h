@@ -18,13 +18,13 @@
 
 namespace remat {
 
-/// Results of calls that a replay leaves out, and memory that these have written: the kept values,
-/// or memory in their place.
+/// Results of calls that a replay leaves out, and memory that such calls have written: the kept
+/// values, or memory without values in their place.
 class ReplayProducts {
  public:
   /// Unpacks the kept values, which may replay outer regions: construct it before the replay's
-  /// scope. Values that user hooks have are unpacked when a call is left out, under the thread's
-  /// present state. `storages` is the replay's table.
+  /// scope. Values that user hooks have are unpacked when a call is left out, under the thread
+  /// state of the construction. `storages` is the replay's table.
   ReplayProducts(const Region& region, StorageTable& storages);
   ReplayProducts(const ReplayProducts&) = delete;
   ReplayProducts& operator=(const ReplayProducts&) = delete;
@@ -43,7 +43,7 @@ class ReplayProducts {
 
  private:
   struct Product {
-    CallProduct::Held held;   // With user hooks, until unpacked.
+    CallProduct::Held held;   // A value that user hooks have, until unpacked.
     at::Tensor value;         // The kept value.
     c10::Storage storage;     // Storage of the product in this replay.
     bool unreadable = false;  // True for memory without the value.
@@ -58,7 +58,7 @@ class ReplayProducts {
   StorageTable& storages_;
   std::vector<Product> products_;                     // By number.
   std::optional<at::ThreadLocalState> state_before_;  // Set if user hooks have any value.
-  std::vector<at::Tensor> opaque_;                    // Results; keep the addresses.
+  std::vector<at::Tensor> opaque_;                    // Results; held for their addresses.
 };
 
 }  // namespace remat

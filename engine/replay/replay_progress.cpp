@@ -63,20 +63,20 @@ void ReplayProgress::receive(const at::Tensor& tensor, const at::Tensor& value) 
 }
 
 // Note [What custom functions hold]: PyTorch keeps the tensors that a custom function is to save in
-// the function's context until all are saved. A stop in between would leave them there: a result
-// would own its node, which owns the context, which owns the result. So the stop waits for the next
-// op.
+// the function's context until all are saved. A stop in between would leave the tensors there: a
+// result would own its node, which owns the context, which owns the result. So the stop waits for
+// the next op.
 bool ReplayProgress::is_saved_by_custom_function() const {
   return region_.intercept() && !op_.info && !packs_region_input();
 }
 
 // Note [Saved before it is written]: an op may save an argument that its kernel fills afterwards
 // (the noise of rrelu_with_noise), so the stop waits until the op has run. If ops are not
-// intercepted, it waits for the next saved tensor or the end of the function, except at the
+// intercepted, the stop waits for the next saved tensor or the end of the function, except at the
 // argument of a nested region, which no op saves.
 //
 // If no op of the forward is left, the function may return: an exception costs more. Without early
-// stop it may return, too, unless a backward inside it replays what it has saved so far.
+// stop the function may return, too, unless a backward inside it replays the tensors saved so far.
 void ReplayProgress::stop_if_complete() {
   const bool runs_to_end = !region_.early_stop() && region_.closed();
   if (runs_to_end || count_ < slot_end_) return;
@@ -119,8 +119,8 @@ void ReplayProgress::stop() {
 }
 
 // A different tensor of the same shape could go unnoticed: a custom function saves tensors that
-// require grad, without an op. If this throws while an exception leaves a named call, which keeps
-// its arguments then, that exception wins.
+// require grad, without an op. If this check throws while an exception leaves a named call, which
+// keeps its arguments then, that exception wins.
 void ReplayProgress::check_position(const at::Tensor& tensor) const {
   if (!compares() || region_.ops().broken_off() || count_ >= region_.slots().size()) return;
   const Slot& slot = region_.slots()[count_];

@@ -43,7 +43,7 @@ class ReplayProgress {
   }
 
   /// While not watched, the running code does not count: a SAVE call that threw in the forward runs
-  /// again to throw again, or a skipped call's results have not been made yet. The calls nest.
+  /// again to throw again, or a skipped call's results have not been made yet. look_away() nests.
   bool is_watched() const { return unwatched_ == 0; }
   void look_away() { ++unwatched_; }
   void watch_again() { --unwatched_; }
@@ -69,19 +69,19 @@ class ReplayProgress {
   /// Number of slots passed.
   size_t slot_count() const { return count_; }
 
-  /// Throws the body's stop, or lets code that cannot be left by an exception end first.
+  /// Throws the body's stop, unless code is running that no exception may leave: that ends first.
   void stop();
   void stop_if_complete();
-  /// True once every needed slot is filled and the function was told to stop: what it throws then
-  /// is the stop.
+  /// True once every needed slot is filled and the function was told to stop: an exception that
+  /// leaves the function then is the stop.
   bool stopped() const { return stopped_; }
 
   bool failed() const { return error_ != nullptr; }
   void fail(std::exception_ptr error) {
-    if (!error_) error_ = std::move(error);  // The function may have caught the first one.
+    if (!error_) error_ = std::move(error);  // The function may have caught the first error.
   }
-  /// Calls `fn`. What it throws, except the stop, becomes the replay's error, even if the region's
-  /// function catches it.
+  /// Calls `fn`. An exception of `fn`, except the stop, becomes the replay's error, even if the
+  /// region's function catches it.
   template <class Fn>
   decltype(auto) or_fail(Fn&& fn) {
     try {
@@ -103,8 +103,8 @@ class ReplayProgress {
     }
   }
 
-  /// Raise errors after the function has returned: a mismatch that it caught, or slots that it did
-  /// not reach.
+  /// Raise errors after the function has returned: a mismatch that the function caught, or slots
+  /// that it did not reach.
   void check_no_error() const {
     if (error_) std::rethrow_exception(error_);
   }

@@ -51,14 +51,14 @@ class ReplayScope final : public Scope, RegionRun {
 
   const ReplayProgress& progress() const { return progress_; }
 
-  /// Raises errors after the function has returned: a mismatch that it caught, or calls and slots
-  /// that it did not reach. Adds the ops of both runs if the region records sites.
+  /// Raises errors after the function has returned: a mismatch that the function caught, or calls
+  /// and slots that it did not reach. Adds the ops of both runs if the region records sites.
   void check_complete() const;
 
  private:
   class Hook;
 
-  bool allows_tapes() const override { return true; }  // If the forward allowed it.
+  bool allows_tapes() const override { return true; }  // decide_tape() has the last word.
   bool decide_tape(bool wanted) override;
   void check_reached() const;
 

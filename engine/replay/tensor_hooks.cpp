@@ -16,7 +16,7 @@
 namespace remat {
 namespace {
 
-/// Null if it has never had hooks.
+/// Null if the tensor has never had hooks.
 torch::autograd::hooks_list* hooks_of(const at::Tensor& tensor) {
   const auto* const meta = torch::autograd::impl::get_autograd_meta(tensor);
   return meta ? meta->cpp_hooks_list_.get() : nullptr;
@@ -32,8 +32,8 @@ size_t count_of(const NodePtr& node) {
   return node ? node->tensor_pre_hooks().size() : 0;
 }
 
-/// True if the tensor is no longer at `node`. If it is, the node keeps the one hook that calls all
-/// hooks of the tensor, even once these are removed: it would not be set again.
+/// True if `node` is no longer the tensor's grad_fn. While it is, the node keeps the one hook that
+/// calls all hooks of the tensor, even once those are removed: LibTorch would not set it again.
 bool has_left(const at::Tensor& tensor, const NodePtr& node) {
   return torch::autograd::impl::get_autograd_meta(tensor)->grad_fn_ != node;
 }

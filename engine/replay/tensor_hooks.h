@@ -21,7 +21,7 @@ namespace remat {
 
 /// Restores hooks on arguments and captured tensors after a replay. These tensors are in the
 /// forward's graph, which already has the hooks that the function sets on them, and the replay sets
-/// them again. On destruction this removes the replay's hooks, and restores the hooks that the
+/// those hooks again. The destructor removes the replay's hooks, and restores the hooks that the
 /// replay has removed. A function may replace its own hooks: if it removes as many as it sets, both
 /// changes stay.
 class TensorHooks {
@@ -44,9 +44,9 @@ class TensorHooks {
   struct Kept {
     size_t count = 0;                     // Number of hooks that are set.
     torch::autograd::hooks_list hooks{};  // C++ hooks, which belong to the tensor.
-    NodePtr node{};                       // Its grad_fn; an in-place write replaces it.
-    size_t of_node = 0;                   // Number of hooks on that node.
-    // The retain_grad() hook of an argument, which is another tensor than in the forward.
+    NodePtr node{};                       // The tensor's grad_fn; in-place writes replace it.
+    size_t of_node = 0;                   // Number of hooks on `node`.
+    // Output number and retain_grad() hook of an argument, which is a new tensor in each replay.
     std::optional<size_t> output{};
     std::unique_ptr<torch::autograd::FunctionPreHook> retained{};
   };

@@ -46,7 +46,7 @@ bool is_view(const std::string& node) {
   });
 }
 
-/// Adds what `node` says about its view. Returns false if `node` is not a view's node.
+/// Adds the parameters of the view of `node`. Returns false if `node` is not a view's node.
 bool add_view(const Node& node, uint64_t& hash) {
   const auto add_all = [&](const auto&... facts) { (add(hash, facts), ...); };
   if (const auto* const select = dynamic_cast<const generated::SelectBackward0*>(&node)) {

@@ -24,8 +24,8 @@ std::atomic<GradientHookCounter> gradient_counter{nullptr};
 std::atomic<AccumulatedHookCounter> accumulated_counter{nullptr};
 
 /// LibTorch keeps the C++ hooks on one tensor in one object, of a class that it does not export.
-/// Its vtable has the name, but there is no typeinfo for dynamic_cast, or for UBSan to compare the
-/// vtable of a cast object with.
+/// Its vtable has the class's name, but there is no typeinfo that dynamic_cast or UBSan's vptr
+/// check could use.
 [[gnu::no_sanitize("vptr")]] const torch::autograd::CppFunctionTensorPreHook* as_list(
     const torch::autograd::FunctionPreHook& hook) {
   using List = torch::autograd::CppFunctionTensorPreHook;
@@ -44,8 +44,8 @@ std::atomic<AccumulatedHookCounter> accumulated_counter{nullptr};
   return count ? count(hook) : HookCount{1, std::nullopt};
 }
 
-/// Number of hooks on `node` that run. At a node where the backward ends, hooks on other outputs do
-/// not run.
+/// Number of hooks on `node` that run. At a node in `ends`, only hooks on the outputs named there
+/// run.
 size_t hooks_of(Node& node, const EdgeList& ends) {
   const auto is_here = [&](const torch::autograd::Edge& end) {
     return end.function.get() == &node;
@@ -66,7 +66,7 @@ size_t hooks_of(Node& node, const EdgeList& ends) {
 std::vector<Node*> in_post_order(const EdgeList& roots) {
   std::vector<Node*> order;
   std::unordered_set<Node*> seen;
-  std::vector<std::pair<Node*, size_t>> open;  // With the number of the next edge to follow.
+  std::vector<std::pair<Node*, size_t>> open;  // Nodes, with the number of the next edge to follow.
   const auto enter = [&](const torch::autograd::Edge& edge) {
     if (edge.is_valid() && seen.insert(edge.function.get()).second)
       open.emplace_back(edge.function.get(), 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// User hooks on saved tensors: as a scope of the thread's stack, and making one pair the only one.
+// User hooks on saved tensors: as a scope of the thread's stack, and as a thread's only pair.
 #include <remat/engine/saved_tensors_hooks.h>
 
 #include <c10/core/GradMode.h>
@@ -27,9 +27,9 @@
 namespace remat {
 namespace {
 
-thread_local const SavedTensorInfo* info_of_next = nullptr;  // Set by a guard.
+thread_local const SavedTensorInfo* info_of_next = nullptr;  // Set by SavedTensorInfoGuard.
 thread_local const SavedTensorInfo* info_in_pack = nullptr;
-thread_local const at::Tensor* original_of_next = nullptr;  // Set by a guard.
+thread_local const at::Tensor* original_of_next = nullptr;  // Set by SavedOriginalGuard.
 thread_local bool original_is_after_op = false;
 
 class UserHook final : public torch::autograd::SavedVariableHooks {
@@ -66,7 +66,7 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
                       meta_->str(), ", got ", TensorMeta(tensor).str(),
                       ". Return a tensor equal to the one that pack was given.");
     // Hooks that keep the tensor itself bypass autograd's own check. A copy has another version
-    // counter and may differ from it.
+    // counter and may differ from the tensor.
     TORCH_CHECK(!version_->changed_in(tensor), modified_in_place(*meta_, *version_),
                 "[saved_tensors_hooks] pack kept the tensor itself: return a copy, or do not "
                 "write it before backward.");

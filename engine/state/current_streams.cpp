@@ -27,8 +27,8 @@ using Guard = c10::impl::DeviceGuardImplInterface;
 constexpr c10::DeviceType kWithStreams[] = {c10::DeviceType::CUDA, c10::DeviceType::XPU,
                                             c10::DeviceType::PrivateUse1};
 
-/// True if the process has used a device of this type. Asking its guard would initialise it, and a
-/// process that forks later could then not use it any more.
+/// True if the process has used a device of this type. Asking the device's guard would initialise
+/// the device, which could then not be used after a fork.
 bool is_used(c10::DeviceType type) {
   if (!c10::impl::hasDeviceGuardImpl(type)) return false;
   auto* const allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(type));
@@ -45,7 +45,7 @@ bool has_streams(c10::Device device) {
   return device.is_cuda() || device.is_xpu();
 }
 
-/// The current streams of `device`: of this thread, and among `first`.
+/// Returns two streams of `device`: this thread's current one, and the one in `first`.
 std::pair<c10::Stream, c10::Stream> now_and_first(c10::Device device, const CurrentStreams& first) {
   const c10::impl::VirtualGuardImpl guard(device.type());
   const c10::Stream now = guard.getStream(device);

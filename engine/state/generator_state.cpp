@@ -22,8 +22,8 @@ namespace {
 
 using TwisterWords = decltype(at::mt19937_data_pod::state_);
 
-/// Returns a copy of the words that all states read by this thread share until the words change,
-/// which happens after 624 draws.
+/// Returns a copy of `words`. All states that this thread reads share one copy until the words
+/// change, which happens after 624 draws.
 std::shared_ptr<const TwisterWords> share(const TwisterWords& words) {
   thread_local std::weak_ptr<const TwisterWords> last;
   auto known = last.lock();

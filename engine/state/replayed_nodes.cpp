@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Counting the nodes of replays, and renumbering those of backwards with create_graph.
+// Counting the nodes of replays, and renumbering nodes made by backwards with create_graph.
 #include <remat/engine/replayed_nodes.h>
 
 #include <ATen/SequenceNumber.h>
@@ -25,7 +25,7 @@ using torch::autograd::Node;
 
 thread_local bool replays = false;
 
-/// True if this is a thread that autograd has for a device.
+/// True if the current thread is one of autograd's device threads.
 bool is_of_autograd() {
   static thread_local const bool is = c10::getThreadName().rfind("pt_autograd_", 0) == 0;
   return is;
@@ -33,10 +33,10 @@ bool is_of_autograd() {
 
 /// Numbers of the nodes that one of autograd's threads has made.
 struct ThreadNodes {
-  /// True if the node is not yet renumbered.
+  /// True if the node with this number is not yet renumbered.
   bool is_new(uint64_t number) const { return number >= next; }
 
-  /// The number that such a node has without replays.
+  /// The number that a node not yet renumbered would have without replays.
   uint64_t plain(uint64_t number) const {
     uint64_t shift = before;
     for (const auto& [begin, end] : replayed) {
@@ -54,13 +54,13 @@ struct ThreadNodes {
   }
 
   uint64_t next = 0;                                      // first number that is not yet renumbered
-  uint64_t before = 0;                                    // nodes of replays before those below
-  std::vector<std::pair<uint64_t, uint64_t>> replayed{};  // begin and end, in order
+  uint64_t before = 0;                                    // nodes of replays before `replayed`
+  std::vector<std::pair<uint64_t, uint64_t>> replayed{};  // each replay's begin and end, in order
 };
 
 struct Shared {
   std::mutex mutex;
-  size_t backwards = 0;  // with create_graph, which run now
+  size_t backwards = 0;  // running backwards with create_graph
   std::unordered_map<uint64_t, ThreadNodes> threads;
 };
 

@@ -51,7 +51,7 @@ constexpr std::pair<Getter, Setter> kFlags[] = {
     {&at::Context::userEnabledMathSDP, &at::Context::setSDPUseMath},
     {&at::Context::userEnabledCuDNNSDP, &at::Context::setSDPUseCuDNN},
 };
-// setDeterministicAlgorithms() takes two arguments, so it has bits of its own.
+// setDeterministicAlgorithms() takes two arguments, so its two flags have bits of their own.
 constexpr uint32_t kDeterministicBit = 1U << std::size(kFlags);
 constexpr uint32_t kWarnOnlyBit = kDeterministicBit << 1U;
 
@@ -78,7 +78,7 @@ void write_flags(uint32_t flags) {
   }
 }
 
-/// The float32 precision of products, convolutions and recurrent networks in either library,
+/// The float32 precision of products, convolutions and recurrent networks in CUDA and MKL-DNN,
 /// cuBLAS's reduced-precision settings, and the preferred libraries of a device.
 uint32_t read_precision() {
   at::Context& context = at::globalContext();

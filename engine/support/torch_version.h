@@ -16,8 +16,8 @@ REMAT_API std::string_view compiled_torch_version();
 /// Version that the loaded libtorch_cpu reports. Empty if it reports none.
 REMAT_API std::string loaded_torch_version();
 
-/// Throws std::runtime_error, naming both, unless major and minor version are equal. The rest is
-/// ignored: patch, "+cu130", "a0+git123". An empty `loaded` never matches.
+/// Throws std::runtime_error, naming both versions, unless their major and minor numbers are equal.
+/// The rest of a version is ignored: patch, "+cu130", "a0+git123". An empty `loaded` never matches.
 REMAT_API void check_torch_version(std::string_view compiled, std::string_view loaded);
 
 }  // namespace remat::detail

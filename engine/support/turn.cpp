@@ -19,8 +19,8 @@ void just_wait(c10::function_ref<void()> wait) {
 
 std::atomic<BlockingWait> wait_runner{&just_wait};
 
-/// Not a std::recursive_mutex: its owner is a thread of the kernel, which another one is in a
-/// forked child, where the turn that the forking thread had must still be its own.
+/// A recursive mutex. Not a std::recursive_mutex, whose owner is a kernel thread: the kernel thread
+/// of a forked child is another one, and the child must keep the turn that the forking thread had.
 class Holder {
  public:
   void take() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Taking tensors apart that consist of other tensors.
+// Taking apart tensors that consist of other tensors.
 #include <remat/engine/flattened_tensor.h>
 
 #include <atomic>

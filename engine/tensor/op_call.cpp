@@ -63,8 +63,8 @@ constexpr std::array<std::pair<std::string_view, UnmarkedWrites>, 6> kOfTensorLi
     {"aten::batch_norm_gather_stats_with_counts", {.in_training = 0b11000}},
 }};
 
-// Ops of c10d that write their first argument: a Tensor, a list of them, or a list of such lists.
-// They may go on writing it after they have returned: see Note [Writes that go on].
+// Ops of c10d that write their first argument (a Tensor, a list of them, or a list of such lists),
+// and may go on writing it after they have returned: see Note [Writes that go on].
 constexpr std::array<std::string_view, 17> kCollectives{
     "allreduce_",
     "allreduce_coalesced_",

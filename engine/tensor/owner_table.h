@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A process-wide table of facts about objects, as long as these live.
+// A process-wide table of facts about objects, for as long as the objects live.
 #pragma once
 
 #include <c10/core/TensorImpl.h>
@@ -34,7 +34,7 @@ class OwnerTable {
   /// Entries are not swept while there are fewer than `few`.
   explicit OwnerTable(size_t few) : few_(few), most_(few) {}
 
-  /// Calls `change` with the value at `address`, which is new if there was none.
+  /// Calls `change` with the value at `address`, a new Value() if there was none.
   template <class Change>
   void change(const void* address, const Hold& hold, const Change& change) {
     std::vector<std::pair<Hold, Value>> gone;  // Destroyed after the lock is released.

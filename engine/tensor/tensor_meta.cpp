@@ -72,8 +72,8 @@ std::optional<uint64_t> sample_bytes(const c10::Storage& storage, bool many) {
   return hash;
 }
 
-/// Samples the tensor's whole storage, so that all its views have one hash; for a sparse or
-/// quantized tensor its parts, too.
+/// Samples the tensor's whole storage, so that all its views have one hash; with `many`, also the
+/// parts of a sparse or quantized tensor.
 std::optional<uint64_t> sample_storage(const at::Tensor& tensor, bool many) {
   if (!tensor.is_cpu()) return std::nullopt;
   if (!has_layout(tensor) && !(many && tensor.is_quantized() && tensor.has_storage())) {

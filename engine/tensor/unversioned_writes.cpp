@@ -25,8 +25,8 @@ OwnerTable<c10::VariableVersion, LastWrite>& last_writes() {
   return table;
 }
 
-/// Collectives do not count: they write what ranks exchange, and replays repeat them. Ops that only
-/// change metadata write no data.
+/// False for collectives, which write what ranks exchange and which replays repeat, and for ops
+/// that only change metadata.
 bool writes_data(const OpInfo& info) {
   return !info.is_communication() && !info.changes_metadata();
 }

@@ -69,16 +69,16 @@ struct Cuts {
   /// bytes in flight at once, or moves less, is refused.
   std::optional<OffloadTerms> offload{};
 
-  /// The tape for which positions, groups and keep were made. If given, the tape is compared with
-  /// it while it is recorded. From the first difference on, positions, groups and keep no longer
-  /// apply: the open segment and the groups around it are the last planned ones, and the rest is
-  /// kept as autograd saves it until little crosses a cut. From there on a new segment begins about
-  /// every `rest_bytes` of new memory, at points where no more crosses than was saved, and every
-  /// value that crosses is kept. No region is refused then.
+  /// The tape for which positions, groups and keep were made. If given, the recorded tape is
+  /// compared with this one. From the first difference on, positions, groups and keep no longer
+  /// apply: the open segment and the groups around it are the last planned ones, and later tensors
+  /// are kept as autograd saves them until few bytes cross a cut. From that point on a new segment
+  /// begins about every `rest_bytes` of new memory, where no more bytes cross than were saved, and
+  /// every value that crosses is kept. A region that differs is not refused.
   std::shared_ptr<const ExpectedTape> expected{};
   size_t rest_bytes = size_t{64} << 20;
 
-  /// Called at that difference, once per forward, on the forward's thread. Must not throw.
+  /// Called at a forward's first difference from `expected`, on its thread. Must not throw.
   std::function<void(const TapeDifference&)> differs{};
 
   /// Makes named calls plain calls of their functions, whatever their policies and names: only
@@ -98,8 +98,8 @@ struct Cuts {
 /// Throws a ValueError that begins with `where` if the cuts are invalid.
 REMAT_API void check_cuts(const Cuts& cuts, const std::string& where);
 
-/// Throws a ValueError that begins with `where` if the cuts move values and `store` does not match
-/// the terms for which they were planned.
+/// Throws a ValueError that begins with `where` if the cuts offload values and `store` does not
+/// match the terms for which the cuts were planned.
 REMAT_API void check_offload(const Cuts& cuts, const OffloadStore& store, const std::string& where);
 
 }  // namespace remat

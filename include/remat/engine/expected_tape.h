@@ -31,7 +31,7 @@ class REMAT_API ExpectedTape {
   struct Record {
     std::string op;      ///< "aten::mm"
     uint64_t reads = 0;  ///< hash_reads(op, the values that it reads)
-    uint64_t makes = 0;  ///< hash_makes(...)
+    uint64_t makes = 0;  ///< hash_makes(results, writes)
     /// Limit in bytes on the new memory of this record and all before it. Exceeding it is a
     /// difference.
     size_t most_bytes = kAnyBytes;
@@ -42,8 +42,8 @@ class REMAT_API ExpectedTape {
     /// elsewhere in the expected segment is no difference.
     uint32_t record = 0;
     uint32_t value = kNoValue;
-    /// True if nothing holds the tensor any more when the function has returned. If something does,
-    /// that is a difference at the function's end, since no replay of the plan makes the tensor.
+    /// True if nothing holds the tensor any more when the function has returned. A tensor that is
+    /// still held then is a difference at the function's end, since no replay of the plan makes it.
     bool is_dropped = false;
     bool operator==(const Slot&) const = default;
   };
@@ -72,13 +72,13 @@ struct TapeDifference {
   size_t record = 0;       ///< The first record that differs, is unexpected or is missing
   std::string expected{};  ///< Op of the expected record; "" at the function's end
   std::string got{};       ///< Op of the actual record; "" at the function's end
-  bool in_slot = false;    ///< True if the ops are equal and what autograd saves differs
+  bool in_slot = false;    ///< True if the ops are equal but the saved tensors differ
   size_t most_bytes = 0;   ///< Nonzero if the ops are equal but allocate more than this limit
-  size_t got_bytes = 0;    ///< With most_bytes: bytes allocated up to and including the record
-  /// The unexpected slot. Unset if no slot is unexpected or, with in_slot, if an expected slot is
-  /// missing.
+  size_t got_bytes = 0;    ///< Set with most_bytes: bytes allocated up to and including the record
+  /// The saved tensor that was not expected, if there is one. If in_slot is true and this is unset,
+  /// an expected slot is missing.
   std::optional<ExpectedTape::Slot> got_slot{};
-  size_t slots = 0;  ///< With got_slot or in_slot: number of slots before it that matched
+  size_t slots = 0;  ///< With got_slot or in_slot: number of slots that matched
 
   /// Example: "expected aten::sin as record 3, got aten::exp".
   REMAT_API std::string str() const;

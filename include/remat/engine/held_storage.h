@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A weak reference to a storage, for counting bytes that something else should hold.
+// A weak reference to a storage, for counting bytes that other code should hold.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +16,7 @@
 
 namespace remat {
 
-/// A weak pointer to the storage of `tensor`, which must have one. Does not keep its bytes alive.
+/// A weak pointer to the storage of `tensor`, which must have one. Does not keep the bytes alive.
 inline c10::weak_intrusive_ptr<c10::StorageImpl> weak_storage(const at::Tensor& tensor) {
   auto borrowed = c10::intrusive_ptr<c10::StorageImpl>::reclaim(
       tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
@@ -26,8 +26,8 @@ inline c10::weak_intrusive_ptr<c10::StorageImpl> weak_storage(const at::Tensor& 
 }
 
 /// Refers to the storage of a tensor without keeping it alive. While this object lives, the
-/// storage's address is not reused. The storage may be gone although the tensor's value is still
-/// held, by hooks or in an outer region.
+/// storage's address is not reused. The storage may be freed although saved-tensor hooks or an
+/// outer region still hold the tensor's value.
 class REMAT_API HeldStorage {
  public:
   HeldStorage() = default;
@@ -43,15 +43,15 @@ class REMAT_API HeldStorage {
   /// other tensor.
   const std::vector<HeldStorage>* parts() const { return parts_.get(); }
 
-  /// Address that identifies the storage; null if it is gone or never existed.
+  /// Address that identifies the storage; null if the storage is freed or never existed.
   const void* address() const {
     return storage_ && !storage_->expired() ? storage_->_unsafe_get_target() : nullptr;
   }
 
-  /// The storage, kept alive by the returned reference; null if it is gone.
+  /// The storage, kept alive by the returned reference; null if the storage is freed.
   c10::Storage lock() const { return storage_ ? c10::Storage(storage_->lock()) : c10::Storage(); }
 
-  /// Size of the storage; 0 if it is gone.
+  /// Size of the storage; 0 if the storage is freed.
   size_t size_bytes() const {
     if (!storage_) return 0;
     const auto storage = storage_->lock();
@@ -66,8 +66,8 @@ class REMAT_API HeldStorage {
   Parts parts_;
 };
 
-/// Finds the inner tensors of a tensor subclass, with no scope active. Set by the binding of the
-/// language; may be null.
+/// Finds the inner tensors of a tensor subclass, with no scope active. Set by the language binding;
+/// may be null.
 using InnerTensors = std::vector<at::Tensor> (*)(const at::Tensor& tensor);
 REMAT_API void set_inner_tensors(InnerTensors find);
 

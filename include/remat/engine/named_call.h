@@ -27,10 +27,10 @@ struct NamedCall {
   Keep keep = Keep::kInnermostRegion;
   /// Names of the tensors that autograd saves in the call, in order, for reports; empty: unnamed.
   std::vector<std::string> saved_names{};
-  /// True if a rule of the region's policy made an op a call.
+  /// True if the call is a single op, which a rule of the region's policy made a call.
   bool is_op = false;
-  /// For a collective, its name with the NameScope, by which outer regions number it; otherwise
-  /// empty.
+  /// For a collective, its name with the NameScope's prefix; outer regions number collectives by
+  /// this name. Otherwise empty.
   std::string collective{};
 
   /// True if a replay does not run the call's function.
@@ -52,19 +52,19 @@ struct CallResults {
   c10::IValue work{};
 };
 
-/// How far autograd is with saving the tensors that a custom function has announced.
+/// How far autograd is with saving the tensors that a custom function has asked to save.
 struct Saving {
   enum class State : uint8_t {
-    kNotYet,  ///< Will save them later, unless the function fails.
+    kNotYet,  ///< Autograd will save the tensors later, unless the function fails.
     kMaybe,   ///< Saves them now or later; a tensor saved now may belong to another function.
-    kNow,     ///< Is saving them, at `position` of `count`, or has failed to.
-    kDone,    ///< Has saved them, or never will.
+    kNow,     ///< Is saving tensor `position` of `count`, or has failed to.
+    kDone,    ///< Has saved the tensors, or never will.
   };
   State state;
   size_t position = 0;
   size_t count = 0;
 };
-/// Called while ops run: must be fast and must not throw.
+/// Returns the present Saving. Called while ops run: must be fast and must not throw.
 using SavingState = std::function<Saving()>;
 
 }  // namespace remat

@@ -70,8 +70,8 @@ class REMAT_API OpInfo {
   /// True if the op writes some argument.
   bool writes() const { return written_ != 0 || hidden_writes_ != 0; }
 
-  /// True if this call may write argument `i`; `training` is the value of the op's argument of that
-  /// name.
+  /// True if a call may write argument `i`; `training` is the value of the op's argument
+  /// "training".
   bool writes_argument(size_t i, bool training) const {
     const uint64_t bit = i < 64 ? uint64_t{1} << i : 0;
     return (written_ & bit) != 0 || (training && (hidden_writes_ & bit) != 0);
@@ -100,7 +100,7 @@ class REMAT_API OpInfo {
   /// True for empty() and similar factories, whose result has no values yet.
   bool is_uninitialised() const { return facts_.has(OpFact::kUninitialised); }
 
-  /// True for ops that are not LibTorch's own, of which only the schema is known.
+  /// True for ops that are not LibTorch's own; only the schema of such an op is known.
   bool is_of_library() const { return is_of_library_; }
 
   /// True for collectives, sends and receives, in which other processes take part.
@@ -135,8 +135,8 @@ class REMAT_API OpInfo {
 };
 
 /// Identifies a tensor's memory: its storage, or the tensor itself if it has none (sparse, opaque,
-/// wrapped by a transform). Null if there are no bytes, or if LibTorch made the tensor of a plain
-/// number.
+/// wrapped by a functorch transform). Null if there are no bytes, or if LibTorch made the tensor of
+/// a plain number.
 inline const void* memory_of(const at::Tensor& tensor) {
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   if (impl->is_wrapped_number()) return nullptr;
@@ -147,7 +147,7 @@ inline const void* memory_of(const at::Tensor& tensor) {
 
 /// A defined tensor among the arguments of a call.
 struct OpTensor {
-  size_t argument;  ///< Position of the argument that it is, or is an element of
+  size_t argument;  ///< Position of the argument that is the tensor or contains it
   const at::Tensor* tensor;
   const void* memory;  ///< memory_of() the tensor
 };
@@ -236,7 +236,7 @@ void visit_arguments(const OpCall& call, OnTensor&& on_tensor, OnValue&& on_valu
   }
 }
 
-/// As visit_arguments(), for tensors only.
+/// Calls on_tensor(i, tensor) for each defined tensor of argument i, in order.
 template <class OnTensor>
 void for_each_argument_tensor(const OpCall& call, OnTensor&& on_tensor) {
   for (const OpTensor& entry : call.tensors()) on_tensor(entry.argument, *entry.tensor);
@@ -277,12 +277,12 @@ void transform_tensors(c10::IValue& value, F&& f) {
   }
 }
 
-/// True for a tensor subclass with __torch_dispatch__. Only the class knows what it has in memory.
+/// True for a tensor subclass with __torch_dispatch__. Only the class knows the tensor's memory.
 inline bool is_of_python_class(const at::Tensor& tensor) {
   return tensor.key_set().has(c10::DispatchKey::Python);
 }
 
-/// True if the class of an argument handles the call.
+/// True if an argument is a tensor subclass, whose __torch_dispatch__ handles the call.
 inline bool is_of_python_class(const OpCall& call) {
   const c10::ArrayRef<OpTensor> tensors = call.tensors();
   return std::any_of(tensors.begin(), tensors.end(),

@@ -28,10 +28,10 @@ class REMAT_API KeptHooks {
   KeptHooks& operator=(const KeptHooks&) = delete;
   virtual ~KeptHooks() = default;
 
-  /// Appends the tensors whose hooks differ now.
+  /// Appends the tensors whose hooks now differ from the captured ones.
   virtual void append_changed(std::vector<at::Tensor>& changed) const = 0;
 
-  /// True if a tensor lacks a hook that it had, unless the function itself has replaced that hook.
+  /// True if a tensor lacks a captured hook, unless the function itself has replaced that hook.
   virtual bool lost() const = 0;
 };
 
@@ -58,9 +58,9 @@ class REMAT_API RegionBody {
     return nullptr;
   }
 
-  /// Called inside run() at each tensor that autograd saves after backward has all it needs. Throws
-  /// an exception that passes through the function's language. Returns if the function is already
-  /// unwinding and must finish that.
+  /// Called inside run() at each tensor that autograd saves after all slots that backward needs are
+  /// filled. Throws an exception that passes through the function's language. Returns if the
+  /// function is already unwinding an exception and must finish the unwinding.
   virtual void stop() const { throw StopReplay{}; }
 
   /// True if `escaped`, which left run() after a stop, must reach the caller. Other exceptions

@@ -38,8 +38,8 @@ struct PolicyQuery {
 using PolicyFunction = std::function<std::optional<Policy>(const PolicyQuery&)>;
 
 /// A PolicyTable followed by the safe defaults, and a function that is called after the rules for
-/// calls and before the rules for ops. Shared by all regions of one checkpoint(options). Any
-/// thread.
+/// calls and before the rules for ops. Shared by all regions of one checkpoint(options). Usable
+/// from any thread.
 class REMAT_API RegionPolicy {
  public:
   /// Throws c10::ValueError if a rule names an op that does not exist; see also check_ops().
@@ -69,8 +69,8 @@ class REMAT_API RegionPolicy {
 
   const PolicyTable& table() const { return table_; }
 
-  /// The rule that gave `call` its policy; null if the call's code or the function gave it, or no
-  /// rule gives the same policy. For reports: searches the rules.
+  /// The rule that gave `call` its policy; null if the call's code or the PolicyFunction gave the
+  /// policy, or no rule gives the same policy. For reports: searches the rules.
   const PolicyRule* rule_of(const NamedCall& call) const;
 
   /// Call it when a region begins. Throws c10::ValueError if a rule names a missing op of a library

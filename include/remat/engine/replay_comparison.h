@@ -11,8 +11,8 @@ namespace remat {
 /// How a replay is compared with the forward.
 enum class Determinism {
   kNone,      ///< Compares each saved tensor: the op that saves it, its shape, dtype and device.
-  kMetadata,  ///< As kNone, and compares each op: the shape, dtype, device and place in the graph
-              ///< of its tensors, and the values of its other arguments.
+  kMetadata,  ///< Also compares each op: the shape, dtype, device and place in the graph of its
+              ///< tensors, and the values of its other arguments.
 };
 
 /// Returns one line that says where the op that is about to run on this thread was called; may be

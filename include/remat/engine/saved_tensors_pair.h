@@ -15,7 +15,7 @@
 
 namespace remat {
 
-/// The role of a tensor that hooks are given.
+/// The role of a tensor that is passed to saved-tensor hooks.
 enum class SavedTensorKind : uint8_t {
   kCheckpointInput,  ///< A tensor argument of a region.
   kBackward,         ///< Saved by autograd, outside of regions or in a SAVE call.

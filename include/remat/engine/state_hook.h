@@ -35,7 +35,7 @@ class REMAT_API StateHook {
 
 /// A hook that undoes what a replay writes into `buffers` (BatchNorm statistics, counters), so that
 /// they have the values of one forward. Holds the tensors, and a copy of their data per live
-/// region. Throws ValueError if one is undefined or requires grad.
+/// region. Throws ValueError if a buffer is undefined or requires grad.
 REMAT_API std::shared_ptr<StateHook> buffer_hook(std::vector<at::Tensor> buffers);
 
 }  // namespace remat

@@ -67,7 +67,7 @@ REMAT_API bool covers_storage(const at::Tensor& tensor);
 /// layout of the storage's bytes.
 REMAT_API TensorLayout whole_layout(const at::Tensor& tensor);
 
-/// A tensor with this layout on `storage`, which may be a placeholder's, outside any graph.
+/// A tensor with this layout, outside any graph, on `storage`, which may be a placeholder's.
 REMAT_API at::Tensor lay_out(const c10::Storage& storage, const TensorLayout& layout);
 
 }  // namespace remat

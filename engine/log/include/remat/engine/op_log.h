@@ -22,10 +22,10 @@
 
 namespace remat {
 
-/// A tensor's origin, as seen from one region. Made inside, by code that a replay runs again: with
-/// the logged op that made or wrote it last, or the leaf that it is a cast of, or not yet written.
-/// From outside: with its storage's number in the region's OutsideLog. Left by a SAVE call: with
-/// the number of the CallProduct. In a replay it may also be unknown.
+/// Where a tensor comes from, as seen from one region. Made inside, by code that a replay runs
+/// again: by a logged op (the last that made or wrote it), by a cast of a leaf, or not yet written.
+/// From outside: numbered by its storage in the region's OutsideLog. From a SAVE call: numbered by
+/// its CallProduct. In a replay an origin may also be unknown.
 class Origin {
  public:
   static Origin inside() { return Origin(kInside); }
@@ -34,8 +34,8 @@ class Origin {
   static Origin in_call() { return Origin(kInCall); }
   /// Made inside by empty() and the like, and not yet written by an op.
   static Origin unwritten() { return Origin(kUnwritten); }
-  /// On a storage that came from no op (torch.load, pickle), by set_() in the function; no op has
-  /// read it yet.
+  /// Put by set_() in the function on a storage that came from no op (torch.load, pickle); no op
+  /// has read the tensor yet.
   static Origin given() { return Origin(kGiven); }
   /// The origin of results of an op that is not logged.
   static Origin made_by(const OpInfo& op) { return op.is_uninitialised() ? unwritten() : inside(); }
@@ -60,9 +60,9 @@ class Origin {
   bool is_unwritten() const { return value_ == kUnwritten; }
   bool is_given() const { return value_ == kGiven; }
   bool is_cast() const { return is_numbered(3); }
-  /// True if the op that made it is known.
+  /// True if the op that made the tensor is known.
   bool is_made() const { return is_numbered(2); }
-  /// The number of that op, for messages.
+  /// If is_made(): the number of the op that made the tensor, for messages.
   size_t maker() const { return number() / kResults; }
   bool is_unknown() const { return value_ == kUnknown; }
   bool is_in_call() const { return value_ == kInCall; }
@@ -105,7 +105,7 @@ class REMAT_API OpWords {
   void begin(const OpInfo& info);
   /// Begins a named call instead of an op.
   void begin_call(uint64_t hash);
-  /// `moved`: number of bytes by which it begins elsewhere in its memory than in the forward.
+  /// `moved`: number of bytes by which the tensor began later in its memory in the forward.
   void add_tensor(const at::Tensor& tensor, Origin origin, int64_t moved = 0);
   /// Adds tensor_class() before a tensor subclass.
   void add_class(uint64_t tensor_class);
@@ -132,8 +132,8 @@ class REMAT_API OpWords {
   void shrink() { words_.shrink_to_fit(); }
 
   /// True if both ops are equal; generator positions are compared only if `draws`. A tensor of
-  /// `replayed` with unknown origin matches a logged one from outside if `may_be_unknown` returns
-  /// true for the latter's number; it is called once per such tensor, in order.
+  /// `replayed` with unknown origin matches a logged tensor from outside if `may_be_unknown`,
+  /// called once per such pair in order, is true for the logged storage's number.
   static bool match(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed, bool draws,
                     c10::function_ref<bool(size_t number)> may_be_unknown);
 
@@ -149,7 +149,7 @@ class REMAT_API OpWords {
   std::vector<uint64_t> words_;
   using WeakObject = c10::weak_intrusive_ptr<torch::CustomClassHolder>;
   std::vector<WeakObject> objects_;       // See add_object().
-  std::vector<WeakObject> made_objects_;  // Objects that ops of the region have made; these stay.
+  std::vector<WeakObject> made_objects_;  // Objects made by ops of the region; clear() keeps them.
   size_t start_ = 0;
 };
 
@@ -159,12 +159,12 @@ REMAT_API uint16_t layout_hash(const at::Tensor& tensor, int64_t moved = 0);
 
 /// False for an op that only makes a view.
 ///
-/// Note [Views are known by what reads them]: views are not logged. Observing code makes some, in
-/// the forward or in the replay only: torch's module trackers (of FlopCounterMode, CommDebugMode,
+/// Note [Views are known by what reads them]: views are not logged. Observing code makes views in
+/// only the forward or only the replay: torch's module trackers (of FlopCounterMode, CommDebugMode,
 /// ...) reach the gradient accumulator of a leaf through a view. The effect of a different view
 /// shows in the ops that read it: strides and offset are among their words. Views of tensors
 /// without strides (sparse and nested tensors, tensor subclasses) are logged unless they show the
-/// whole tensor. So is lift_fresh, through which host values enter.
+/// whole tensor. The op lift_fresh, through which host values enter, is logged, too.
 REMAT_API bool is_written_down(const OpCall& call);
 
 /// The words of all ops of one forward in order.
@@ -192,7 +192,7 @@ class REMAT_API OpLog {
   /// The position of the next entry.
   size_t end() const { return words_.get().size(); }
 
-  /// True if these are the words of a named call.
+  /// True if `op` consists of the words of a named call.
   static bool is_call(c10::ArrayRef<uint64_t> op);
 
   /// Text such as "aten::mul.Tensor(float32 [2, 3] on cpu, 2)"; for a named call, only the

@@ -30,64 +30,64 @@ inline constexpr const char* kCheckpointInside =
     "Put the checkpoint inside the sharded module (wrap the block first, then shard it), or free "
     "and fill memory outside of the region.";
 
-/// A storage that existed when the region first met it, or a tensor without storage. Holds it
-/// weakly. A large class: each member is one fact that the forward finds out about it.
+/// A storage that existed before the region met it, or a tensor without storage. Held weakly. A
+/// large class: each member is one fact that the forward finds out about the storage.
 class REMAT_API OutsideStorage {
  public:
   explicit OutsideStorage(const at::Tensor& tensor);
 
-  /// The tensor by which the region met the storage; expired if it is dead.
+  /// The tensor by which the region met the storage; expired if the tensor is dead.
   using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   const WeakTensor& first_tensor() const { return tensor_; }
 
-  /// Identifies it; the address is not reused while this object lives, even if the storage is
-  /// freed.
+  /// Identifies the storage; the address is not reused while this object lives, even if the storage
+  /// is freed.
   const void* address() const { return address_; }
 
   /// False for a tensor without storage, which cannot be copied.
   bool has_storage() const { return storage_.has_value(); }
 
-  /// False if the .grad of that tensor has been replaced since.
+  /// False if the .grad of first_tensor() has been replaced since the region met the storage.
   bool has_first_grad() const;
 
   /// An op reads the data of `tensor`, which is on this storage.
   void mark_read(const at::Tensor& tensor);
   bool is_read() const { return read_; }
 
-  /// A collective writes it: it is not a weight, but memory that FSDP gathers.
+  /// A collective writes the storage: it is not a weight, but memory that FSDP gathers.
   void mark_received() { received_ = true; }
   bool is_received() const { return received_; }
 
   /// Throws NotImplementedError, with `where`, if the storage's size has changed since the region
-  /// met it and it is not gathered memory.
+  /// met it and the storage is not gathered memory.
   void check_size(c10::function_ref<std::string()> where) const;
 
   /// True if a gatherer is known: see Note [Gathered memory].
   bool is_gathered() const;
-  /// Gathers its memory if that is freed now.
+  /// Gathers the storage's memory if the memory is freed now.
   void gather_again() const;
 
-  /// It holds a cast that a replay recomputes: see Note [Casts that a cache answers].
+  /// The storage holds a cast that a replay recomputes: see Note [Casts that a cache answers].
   void mark_cast(Origin cast) { cast_ = cast; }
   bool is_cast() const { return cast_.has_value(); }
-  /// Its origin in a replay, if it holds a cast.
+  /// The storage's origin in a replay, if it holds a cast.
   const std::optional<Origin>& cast() const { return cast_; }
 
-  /// It is argument `i` of the region, which covers all bytes if `is_whole`.
+  /// Argument `i` of the region lies on the storage, and covers all its bytes if `is_whole`.
   void mark_argument(size_t i, bool is_whole) {
     is_argument_ = true;
     if (is_whole && !whole_argument_) whole_argument_ = i;
   }
   bool is_argument() const { return is_argument_; }
-  /// The first argument that covers all its bytes.
+  /// The first argument that covers all bytes of the storage.
   std::optional<size_t> whole_argument() const { return whole_argument_; }
 
-  /// The region is about to write `tensor`: its first write here. See Note [What a write keeps].
+  /// Call it before the region's first write, to `tensor`. See Note [What a write keeps].
   void begin_write(const at::Tensor& tensor);
   bool is_written() const { return written_ != nullptr; }
 
-  /// For a written storage: the part to keep before an op reads `tensor`; nullopt if replays know
-  /// all of its bytes.
+  /// For a written storage: the part to keep before an op reads `tensor`; nullopt if all bytes of
+  /// `tensor` are in known().
   std::optional<TensorLayout> part_to_keep(const at::Tensor& tensor) const;
   /// The part that the region read before its first write; nullopt if it read nothing.
   std::optional<TensorLayout> part_read() const;
@@ -97,22 +97,22 @@ class REMAT_API OutsideStorage {
   /// Keeps a copy of the part's present values. The scopes around the region decide where the copy
   /// is kept.
   void keep(const c10::Storage& storage, const TensorLayout& part);
-  /// A replay recomputes these bytes (or all bytes) before it reads them.
+  /// A replay recomputes the bytes of `tensor` (or all bytes) before it reads them.
   void cover(const at::Tensor& tensor);
   void cover_all();
 
   /// Drops the kept parts, as no replay reads them.
   void drop_kept();
 
-  /// The position of `tensor` in the graph before the region's first write, if that wrote it or a
-  /// view of it; else null.
+  /// The position of `tensor` in the graph before the region's first write, if that write was to
+  /// `tensor` or a view of it; else null.
   const GraphPlace* place_before_write(const at::Tensor& tensor) const;
 
   /// Calls `visit` for each kept part.
   void visit_kept(c10::function_ref<void(const TensorLayout&, const HeldStorage&)> visit) const;
 
-  /// Returns the kept parts in a storage of this size, as bytes; undefined if the region wrote
-  /// none. May replay outer regions.
+  /// Returns the kept parts as bytes, in a storage of size_bytes_; undefined if the region has not
+  /// written the storage. May replay outer regions.
   at::Tensor unpack_kept() const;
   /// True if unpack_kept() allocates new memory. If the storage was kept whole the result may be
   /// the user's: hooks may return the same tensor each time.
@@ -127,28 +127,28 @@ class REMAT_API OutsideStorage {
   void hand_over(std::shared_ptr<const at::Tensor> bytes) const;
   std::shared_ptr<const at::Tensor> handed_over() const;
 
-  /// It is about to be written through a tensor with another version counter. Usable from any
-  /// thread.
+  /// The storage is about to be written through a tensor with another version counter. Usable from
+  /// any thread.
   void mark_written_by_alias() const;
 
-  /// True if it was written since the region met it, as far as versions tell.
+  /// True if the storage was written since the region met it, as far as versions tell.
   bool changed() const { return version_.changed(); }
-  /// True if `tensor`, on this storage, was written without a new version since.
+  /// True if `tensor`, on this storage, has since been written without a new version.
   bool has_other_bytes(const at::Tensor& tensor) const { return version_.has_other_bytes(tensor); }
-  /// True if `tensor`, on this storage, shares its version counter.
+  /// True if `tensor`, on this storage, has another version counter than the storage was met with.
   bool has_alias(const at::Tensor& tensor) const {
     return version_.counter() && !tensor.is_inference() && !version_.is_of(tensor);
   }
 
   /// Throws autograd's in-place error, with `where`, if `tensor`, on this storage, was written
-  /// since.
+  /// since the region met the storage.
   void check_unchanged(const at::Tensor& tensor, c10::function_ref<std::string()> where) const;
 
   /// Like check_unchanged(), for the inner tensors of a tensor subclass.
   void check_inner(const at::Tensor& tensor, bool may_be_copy,
                    c10::function_ref<std::string()> where) const;
 
-  /// Its inner tensors when the region met it; null except for tensor subclasses.
+  /// The inner tensors of a tensor subclass when the region met it; null for any other tensor.
   const InnerVersions* inner() const { return inner_.get(); }
 
   /// True for a tensor subclass whose inner tensors had these memories (InnerVersions::memories())
@@ -157,25 +157,25 @@ class REMAT_API OutsideStorage {
     return inner_ && inner_->have(memories);
   }
 
-  /// True if the tensor by which the region met it is on other memory now.
+  /// True if first_tensor() is on other memory now.
   bool is_exchanged() const;
 
-  /// True if its memory has been freed.
+  /// True if the storage's memory has been freed.
   bool is_gone() const { return storage_ && storage_->expired(); }
 
-  /// True if its memory did not come from LibTorch's allocator.
+  /// True if the storage's memory did not come from LibTorch's allocator.
   bool is_foreign() const { return is_foreign_; }
 
-  /// True for such memory once it is freed.
+  /// True if is_foreign() and the memory has been freed.
   bool is_gone_foreign_memory() const { return is_foreign_ && is_gone(); }
 
-  /// False if writes to it change no version (inference tensors, memory from outside LibTorch's
-  /// allocator) and `storage` differs from its first bytes. Not checked for leaves that require
-  /// grad, on devices, or above kMaxCompared bytes.
+  /// False if writes to this storage change no version (inference tensors, memory from outside
+  /// LibTorch's allocator) and `storage` differs from the bytes that the region met. Not checked
+  /// for leaves that require grad, on devices, or above kMaxCompared bytes.
   bool has_bytes_of(const c10::Storage& storage) const;
   static constexpr size_t kMaxCompared = size_t{1} << 20U;
 
-  /// A custom function saves it, and no op has read it: hashes its bytes unless it is an argument.
+  /// A custom function saves the storage, which no op has read: hashes a non-argument's bytes.
   void note_saved(const c10::Storage& storage);
   /// False if `storage` differs from the bytes hashed by note_saved().
   bool may_be_saved(const c10::Storage& storage) const;
@@ -194,10 +194,10 @@ class REMAT_API OutsideStorage {
   SavedVersion version_;
   std::unique_ptr<const InnerVersions> inner_;  // For a tensor subclass.
   size_t size_bytes_ = 0;
-  uint32_t shard_version_ = 0;  // For gathered memory.
+  uint32_t shard_version_ = 0;  // For gathered memory: the version of its shard.
   bool is_foreign_ = false;
-  uint64_t hash_ = 0;         // Hash of its first bytes, if they are compared.
-  uint64_t saved_bytes_ = 0;  // Hash of its saved bytes, likewise.
+  uint64_t hash_ = 0;         // Hash of the bytes that the region met, if they are compared.
+  uint64_t saved_bytes_ = 0;  // Hash of the bytes at note_saved().
   bool read_ = false;
   std::optional<Origin> cast_;
   bool received_ = false;
@@ -215,35 +215,35 @@ class REMAT_API OutsideLog {
  public:
   Origin add(const at::Tensor& tensor);
 
-  /// Adds the next argument (number arguments().size()) and its origin. `is_whole`: it covers all
-  /// bytes of its storage.
+  /// Adds the next argument (number arguments().size()) and its origin. `is_whole`: the argument
+  /// covers all bytes of its storage.
   void add_argument(Origin origin, bool is_whole) {
     if (origin.is_outside()) storages_[origin.number()].mark_argument(arguments_.size(), is_whole);
     arguments_.push_back(origin);
   }
   c10::ArrayRef<Origin> arguments() const { return arguments_; }
 
-  /// Adds another tensor from outside: one on an already known storage, or used in a SAVE call.
+  /// Adds another tensor from outside: one on a storage already in the log, or used in a SAVE call.
   void add_captured(const at::Tensor& tensor);
 
-  /// The tensors by which the region met storages, including arguments, that are alive and require
-  /// grad now.
+  /// The tensors from outside that the region met, arguments included, as far as they are alive and
+  /// require grad now.
   std::vector<at::Tensor> captured() const;
 
-  /// Call it when the function has returned: notes whether it has set a .grad of these tensors.
+  /// Call it when the function has returned: notes whether it has set a first_tensor()'s .grad.
   void finish();
   bool sets_grads() const { return sets_grads_; }
 
-  /// The origin to log for a tensor of this origin.
+  /// The origin to log for a tensor of origin `origin`.
   Origin logged(Origin origin) const {
     if (origin.is_unwritten()) return Origin::inside();
     if (!origin.is_outside()) return origin;
     return storages_[origin.number()].cast().value_or(origin);
   }
 
-  /// The origin of the storage with that address; unknown if it was not met.
+  /// The origin of the storage with that address; unknown if the region has not met it.
   Origin find(const void* address) const;
-  /// The origin of the tensor subclass with these inner memories; unknown if it was not met.
+  /// The origin of the tensor subclass with these inner memories; unknown if there is none.
   Origin find_wrapper(c10::ArrayRef<const void*> memories) const;
 
   /// Calls OutsideStorage::gather_again() for all, in the order of their first use.

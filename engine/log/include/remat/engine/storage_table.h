@@ -19,7 +19,7 @@ namespace remat {
 
 /// Maps memory_of() a tensor to its origin. Does not keep the memory alive. Addresses of results
 /// are not reused while the table lives: a tensor that no op makes (from_numpy) must not be
-/// mistaken for a freed one.
+/// mistaken for a freed result.
 ///
 /// Note [A table of one's own]: every op looks up its arguments and enters its results, so a table
 /// must not allocate per region or entry. It uses open addressing with linear probing and no
@@ -38,12 +38,12 @@ class REMAT_API StorageTable {
   /// part made in the region; unknown if there is none.
   Origin find_made(c10::ArrayRef<at::Tensor> parts) const;
 
-  /// The value of the region's tape that the memory holds now; kNoValue if unknown. It is kept
-  /// apart from the origin, which function replays compare: see Note [Kept logs].
+  /// The value of the region's tape that the memory holds now; kNoValue if unknown. The value is
+  /// kept apart from the origin, which function replays compare: see Note [Kept logs].
   static constexpr uint32_t kNoValue = ~uint32_t{0};
   uint32_t value(const void* memory) const { return cells_[cell_of(memory)].value; }
 
-  /// Sets the memory's value until it is entered anew. Unknown memory counts as made inside.
+  /// Sets the memory's value until the next enter(). Unknown memory counts as made inside.
   void set_value(const void* memory, uint32_t value) {
     Cell& cell = cells_[cell_of(memory)];
     const Origin origin = cell.origin.is_unknown() ? Origin::inside() : cell.origin;
@@ -60,22 +60,22 @@ class REMAT_API StorageTable {
     hold_address(wrapper);
   }
 
-  /// Argument `i` of a call has this origin: it counts as written if the call writes it.
+  /// If `call` writes argument `i`, which has `origin`, the argument is no longer unwritten.
   void note_write(const OpCall& call, size_t i, const at::Tensor& tensor, Origin origin) {
     if (C10_UNLIKELY(origin.is_unwritten()) && call.writes_argument(i))
       cells_[cell_of(memory_of(tensor))].origin = Origin::inside();
   }
 
-  /// Enters it as made inside unless it is known: a view of a tensor from outside stays outside.
+  /// Enters a result as made inside unless its memory is known: views from outside stay outside.
   void enter_result(const at::Tensor& tensor) { enter_result(tensor, Origin::inside()); }
 
-  /// Enters a result of a logged op likewise. Memory from inside that the op wrote belongs to the
-  /// op from now on.
+  /// Like enter_result(tensor), for a result of the logged op in `made`. Memory made inside that
+  /// the op wrote counts as made by the op from now on.
   void enter_result(const at::Tensor& tensor, Origin made) {
     const void* const memory = memory_of(tensor);
     if (!memory) return;
     Cell& cell = cells_[cell_of(memory)];
-    // Skips views of a cast: autocast may take it from outside, in the forward or in the replay.
+    // Skips views of a cast: autocast may take the cast from outside, in either run.
     if (C10_UNLIKELY(cell.origin.is_cast())) return;
     if (cell.origin.is_made()) {
       if (made.is_made()) cell.origin = made;
@@ -97,7 +97,7 @@ class REMAT_API StorageTable {
     addresses_.emplace_back(storage.getWeakStorageImpl());
   }
 
-  /// True if note_storage() has entered its memory.
+  /// True if note_storage() has entered the memory of `tensor`.
   bool is_given(const at::Tensor& tensor) const {
     return C10_UNLIKELY(has_given_) && find(memory_of(tensor)).is_given();
   }
@@ -107,7 +107,7 @@ class REMAT_API StorageTable {
     if (tensor.has_storage()) addresses_.push_back(weak_storage(tensor));
   }
 
-  /// True if `storage`, which is not a known result, overlaps the memory of one that is.
+  /// True if `storage`, which is not a known result, overlaps the memory of a known result.
   bool has_memory_of(const c10::Storage& storage) const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The place of a saved tensor, in case somebody else still has its memory in backward.
+// Where a saved tensor lies, in case other code still has its memory in backward.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,18 +18,18 @@ namespace remat {
 
 /// Note [Memory that others hold]: autograd saves memory, not a copy. Others may have that memory,
 /// too: an attribute of a custom function's context (`ctx.buffer = y`), the receiver of the
-/// region's result, a list. They see what a backward writes to it (a custom function's, in place),
-/// and backward sees what the host writes. So while somebody has that memory, backward gets it, and
-/// the replayed value is discarded. Once nobody has it, nobody can tell it from the replayed value.
-/// With user hooks, plain code saves what the hooks return, which may or may not be a copy. There
-/// backward gets the replayed value, and a backward that writes it raises at its end if somebody
-/// has the memory.
+/// region's result, a list. They see what a custom function's backward writes in place, and
+/// backward sees what the host writes. So while somebody has the memory, backward gets that memory,
+/// and the replayed value is discarded. Once nobody has the memory, nobody can tell it from the
+/// replayed value. With user hooks, plain code saves what the hooks return, which may or may not be
+/// a copy. So with hooks backward gets the replayed value, and a backward that writes that value
+/// raises at its end if somebody has the memory.
 ///
 /// A replay recomputes what was saved. If the memory holds something else by then, either it was
 /// written without a new version (by the host or through `data`), which plain code would see; or
-/// autograd's sum of gradients has stolen it, as it does with memory that nobody else has, whereas
-/// in plain code autograd itself holds what it saves. So a difference raises. On other devices than
-/// the CPU it is not checked, as that would wait for them.
+/// autograd has summed gradients into it, as autograd does with memory that nobody else has (in
+/// plain code autograd itself has what it saves). So a difference raises. On devices other than the
+/// CPU nothing is compared, since comparing would wait for the device.
 ///
 /// Does not keep the memory alive.
 class REMAT_API ForwardMemory {

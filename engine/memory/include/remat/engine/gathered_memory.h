@@ -14,11 +14,11 @@ namespace remat {
 
 /// Note [Gathered memory]: FSDP frees a whole weight after use, and gathers it again into the same
 /// storage before the next use. Neither step is an op of the region or a write: the weight keeps
-/// its version. So a region ignores that such memory changes its size, and a replay that needs it
-/// has it gathered if nobody else has done so.
+/// its version. So a region ignores that such memory changes its size, and a replay that needs such
+/// memory has it gathered if nobody else has done so.
 ///
-/// Refills such memory. Called in backward; gathers as the memory's owner does before a backward.
-/// Throws if it cannot. Null if none was noted.
+/// Refills freed memory. Called in backward; gathers as the memory's owner does before a backward.
+/// Throws if gathering fails.
 using MemoryGatherer = std::function<void()>;
 
 /// From now on `gatherer` gathers the memory of `tensor`, from `shard` and the other ranks' shards.
@@ -26,11 +26,11 @@ using MemoryGatherer = std::function<void()>;
 REMAT_API void note_gathered(const at::Tensor& tensor, const at::Tensor& shard,
                              MemoryGatherer gatherer);
 
-/// Returns the gatherer of `storage`.
+/// Returns the gatherer of `storage`; null if none was noted.
 REMAT_API MemoryGatherer gatherer_of(const c10::StorageImpl& storage);
 
 /// Returns the version of the shard that `storage` is gathered from: an optimizer writes the shard.
-/// 0 if none was noted.
+/// 0 if no shard was noted.
 REMAT_API uint32_t shard_version(const c10::StorageImpl& storage);
 
 }  // namespace remat

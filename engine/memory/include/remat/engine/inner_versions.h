@@ -15,22 +15,22 @@
 
 namespace remat {
 
-/// The inner tensors of a tensor of a Python class (__torch_dispatch__), as they were when the
-/// tensor was met; empty for any other tensor. The outer tensor's version does not change when
-/// inner tensors are written. Holds no memory.
+/// The inner tensors of a tensor of a Python class (__torch_dispatch__), as they were at
+/// construction; empty for any other tensor. The outer tensor's version does not change when inner
+/// tensors are written. Holds no memory.
 class REMAT_API InnerVersions {
  public:
   InnerVersions() = default;
   explicit InnerVersions(const at::Tensor& tensor);
 
-  /// Memory addresses of the watched tensors in `inner`, which are the plain ones.
+  /// Memory addresses of those in `inner` that are neither subclasses nor inference tensors.
   static std::vector<const void*> memories(c10::ArrayRef<at::Tensor> inner);
   /// Memory addresses of the inner tensors at construction.
   std::vector<const void*> memories() const;
   /// True if `memories` equals this object's memories(), in order.
   bool have(c10::ArrayRef<const void*> memories) const;
 
-  /// True if an inner tensor has been written since, as far as versions tell.
+  /// True if an inner tensor has been written since construction, as far as versions tell.
   bool changed() const;
 
   /// Throws, with `where`, if the inner tensors of `tensor` have been written, freed or exchanged

@@ -20,10 +20,10 @@ inline constexpr const char* kResultChanged =
 
 /// Note [Results by way of data]: after a region nobody sees ops. But reading `y.data` of a result
 /// calls LibTorch's VariableHooks (Note [Data hooks]) before anybody can write through it. The
-/// bytes of the region's result are hashed at that moment, numbered among UnversionedWrites. They
-/// are compared when backward asks for what was saved earlier, as long as somebody has the memory.
-/// On a GPU that waits for the device and copies up to 1 MiB of elements, spread over the tensor,
-/// to the host: only programs that read `data` of a result pay.
+/// bytes of the region's result are hashed at that moment, numbered among UnversionedWrites. The
+/// hash is compared when backward asks for what was saved earlier, as long as somebody has the
+/// memory. On a GPU hashing waits for the device and copies up to 1 MiB of elements, spread over
+/// the tensor, to the host: only programs that read `data` of a result pay.
 
 // These functions are usable from any thread.
 
@@ -41,22 +41,22 @@ void before_result_alias(const at::Tensor& result);
 /// changed through such an alias since it was saved.
 bool changed_by_alias(const SavedVersion& saved);
 
-/// Note [Exchanged memory]: autograd keeps what an op has got as the tensor itself, so that after
-/// `w.data = other` it goes on with the new memory, and tells nobody. A replay, a kept value and
-/// what hooks have copied are of the old one. LibTorch's VariableHooks tell of each exchange, in
-/// regions and elsewhere. So it is noted of each tensor when it was exchanged last, and whoever has
-/// kept a tensor asks whether that was since. Nobody notes where it lay before: a tensor that came
-/// back to its memory counts as exchanged too.
+/// Note [Exchanged memory]: autograd saves an op's argument as the tensor itself. After `w.data =
+/// other` autograd goes on with the new memory, without an error. A replay, a kept value and what
+/// hooks have copied have the values of the old memory. LibTorch's VariableHooks report each
+/// exchange, in regions and elsewhere. So remat notes when each tensor was exchanged last, and code
+/// that has kept a tensor asks whether it was exchanged since. The old memory is not noted: a
+/// tensor that got its old memory back counts as exchanged, too.
 enum class MemoryNow {
   kThere,
-  kGivenUp,    ///< It has no elements any more; holders of a copy may use that.
-  kElsewhere,  ///< It has other memory, or another layout in it.
+  kGivenUp,    ///< The tensor has no elements any more; holders of a copy may use the copy.
+  kElsewhere,  ///< The tensor has other memory, or another layout in its memory.
 };
 
-/// `tensor`, which is defined and has versions, has been given other memory. From any thread.
+/// Notes that `tensor`, which is defined and has versions, has been given other memory.
 void note_exchange(const at::Tensor& tensor);
 
-/// Where the tensor is that was saved. Views of it are exchanged apart from it.
+/// Says whether the saved tensor still has its memory. Views of it are exchanged separately.
 MemoryNow memory_now(const SavedVersion& saved);
 
 }  // namespace remat

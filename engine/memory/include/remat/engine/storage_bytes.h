@@ -17,11 +17,11 @@
 namespace remat {
 
 /// Returns a uint8 tensor with a copy of all bytes of `storage`, equally aligned; the ops are
-/// hidden. For a placeholder's storage the tensor is on `storage` itself: in a replay, what a
-/// nested region keeps may never be read.
+/// hidden from scopes. For a placeholder's storage the tensor is on `storage` itself: the bytes
+/// that a nested region keeps in a replay may never be read.
 at::Tensor clone_bytes(const c10::Storage& storage);
 
-/// Copies all bytes and lets the thread's scopes keep the copy; `held` becomes its storage.
+/// Copies all bytes and saves the copy under the thread's scopes; `held` becomes its storage.
 torch::autograd::SavedVariable keep_bytes(const c10::Storage& storage, HeldStorage& held);
 
 /// Returns a new storage of `size_bytes` that holds `value` at `layout`; the ops are hidden.
@@ -43,15 +43,15 @@ uint8_t alignment_of(const at::Tensor& tensor);
 at::Tensor with_layout(const at::Tensor& value, const TensorLayout& layout, uint8_t alignment);
 
 /// Returns `value` on a storage of `size_bytes`, at `layout`; `value` itself if it already lies
-/// there. Hooks may have brought back a copy of a kept tensor.
+/// there. It does not if hooks have unpacked a copy of a kept tensor.
 at::Tensor on_whole_storage(const at::Tensor& value, const TensorLayout& layout, size_t size_bytes);
 
 /// Returns an uninitialised storage of `size_bytes`, which begins `skipped` bytes into the memory
 /// that LibTorch allocates for it.
 c10::Storage empty_storage(size_t size_bytes, c10::Device device, size_t skipped = 0);
 
-/// Returns a storage of that size without memory, for tensors that are only asked for their shape.
-/// On the device of placeholders LibTorch allocates it, since that memory cannot be read anyway.
+/// Returns a storage of `size_bytes` without memory, for tensors that only show their shape. On the
+/// device of placeholders LibTorch allocates memory, which cannot be read anyway.
 c10::Storage shape_storage(size_t size_bytes, c10::Device device);
 
 /// False for a storage on meta, such as a fake tensor's. Does not call into the tensor.
@@ -60,13 +60,13 @@ bool has_memory(const c10::Storage& storage) noexcept;
 /// False for storages that share memory until written (lazy clones), or have none (on meta).
 bool has_own_memory(const c10::Storage& storage);
 
-/// Like keep_bytes(), for `original`, a part of a storage. The copy has its layout without gaps and
-/// offset.
+/// Like keep_bytes(), for `original`, a part of a storage. The copy has the part's layout, without
+/// gaps and offset.
 torch::autograd::SavedVariable keep_part(const at::Tensor& original, HeldStorage& held);
 /// True while keep_part() saves its copy, which no op has saved.
 bool keeps_part();
 
-/// Writes `value`, a copy of that part, to its place in `storage`; the op is hidden.
+/// Writes `value`, a copy of `part`, back to `storage`; the op is hidden.
 void put_part(const c10::Storage& storage, const TensorLayout& part, const at::Tensor& value);
 
 /// True if both storages have memory and the memory overlaps.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The slots of a region, for tensors that autograd saved, and its replays, one for each backward
-// pass that unpacks them.
+// The slots of a region, and the replays that fill them: one replay for each backward pass that
+// unpacks slots.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,29 +30,29 @@ struct Slot {
   Slot(size_t position, const at::Tensor& tensor);
 
   size_t index;
-  size_t log_position = 0;     ///< Position in the region's OpLog when it was saved.
-  const OpInfo* op = nullptr;  ///< The op that saved it; null for a custom function.
+  size_t log_position = 0;     ///< Position in the region's OpLog when the tensor was saved.
+  const OpInfo* op = nullptr;  ///< The op that saved the tensor; null for a custom function.
   TensorMeta meta;
   SavedVersion version;
   std::unique_ptr<const InnerVersions> inner;  ///< Set for a tensor subclass.
-  const void* memory;            ///< Its memory: an address, which may have been reused.
+  const void* memory;            ///< Address of the tensor's memory, which may have been reused.
   std::atomic<bool> live{true};  ///< False once its autograd node has been freed.
-  /// If no op has saved the tensor: a hash of its layout, and of its values if these are given
-  /// (Origin::given()). In a call that is left out, a hash of such values alone. 0 means not
-  /// compared.
+  /// If no op has saved the tensor: a hash of its layout, and of its values if its origin is
+  /// Origin::given(). In a call that replays leave out, a hash of such values alone. 0 means that
+  /// nothing is compared.
   uint16_t layout = 0;
-  Origin origin = Origin::inside();  ///< As logged, if no op has saved it.
+  Origin origin = Origin::inside();  ///< Logged origin, if no op has saved the tensor.
 };
 
-/// Note [Passes]: replayed values belong to one backward pass, so they are keyed by its graph task.
-/// If the graph is not retained, each value is freed with the node that held it. If it is retained,
-/// each value is handed over when its node unpacks it, and a node that unpacks twice causes another
+/// Note [Passes]: replayed values belong to one backward pass, and are keyed by its graph task. If
+/// the graph is not retained, each value is freed with the node that held it. If the graph is, each
+/// value is handed over when its node unpacks it, and a node that unpacks twice causes another
 /// replay. Remaining values are freed when the graph task ends, by success or by exception: the
 /// engine then destroys the callbacks it was given, including the one that holds PassEnd.
 ///
 /// Note [The last replay]: values that SAVE calls have kept for replays (a result that bare code
 /// reads) are freed as soon as no further replay can come: after a replay for a graph that is not
-/// retained, which frees each node as it passes. Should that backward pass not reach all of the
+/// retained, as backward frees each node there. Should that backward pass not reach all of the
 /// region's nodes, or throw, the values for the other nodes stay, as they would without a region.
 ///
 /// Owned by the region. Usable from any thread.
@@ -62,10 +62,10 @@ class REMAT_API BackwardPasses {
   BackwardPasses(const BackwardPasses&) = delete;
   BackwardPasses& operator=(const BackwardPasses&) = delete;
 
-  /// Returns the value of `slot` for the backward pass on this thread; replays the region if that
-  /// has not happened for this pass.
+  /// Returns the value of `slot` for the backward pass on this thread; replays the region if it was
+  /// not replayed for this pass.
   at::Tensor load(const Slot& slot);
-  /// Replays for that backward pass, unless that has happened.
+  /// Replays the region for the backward pass on this thread, unless that has happened.
   void replay();
   /// Call it when the node that held slot `index` has been freed.
   void release(size_t index) noexcept;

@@ -40,14 +40,14 @@ struct KeepReason {
   };
   Kind kind = Kind::kNone;
   std::string reader{};  ///< Name of the op that reads it; empty for kNeeded.
-  size_t slot = 0;       ///< As CallProduct::reader_slot().
+  size_t slot = 0;       ///< See CallProduct::reader_slot().
 };
 
-/// A product: a storage as a SAVE call left it, made or written by the call. A replay replaces it
-/// by a placeholder, unless something that the replay runs reads it.
+/// A product: a storage that a SAVE call made or wrote, as the call left it. A replay uses a
+/// placeholder instead, unless something that the replay runs reads the product.
 ///
 /// Note [Products]: several calls may write a storage; each leaves a product of its own. If the
-/// call made the storage, its value is kept in that very storage until code that a replay runs
+/// call made the storage, the value is kept in that very storage until code that a replay runs
 /// writes there. From then on a copy from before the write is kept, and each replay gets a copy of
 /// that copy. If the call wrote a storage that existed before, a copy is kept.
 class REMAT_API CallProduct {
@@ -65,12 +65,12 @@ class REMAT_API CallProduct {
 
   /// Slot `slot` is about to hold the product. If a later op reads the product, a replay that fills
   /// that slot needs the value, too: the slot may be an argument of a nested region, which reads
-  /// it.
+  /// the value.
   void mark_in_slot(size_t slot) { first_slot_ = std::min(first_slot_, slot); }
 
   /// Keeps the value of the storage of `tensor`; the thread's scopes decide where.
   void keep(const at::Tensor& tensor, KeepReason reason, size_t reader_slot);
-  /// Code that a replay runs is about to write `tensor`, which is kept.
+  /// Code that a replay runs is about to write `tensor`, which is kept: keeps a copy instead.
   void keep_copy(const at::Tensor& tensor);
   bool is_kept() const { return kept_.held != nullptr; }
   /// True if replays get a copy that they may write.
@@ -82,8 +82,8 @@ class REMAT_API CallProduct {
   Held release() noexcept { return std::exchange(kept_.held, nullptr); }
 
   const KeepReason& reason() const { return reason_; }
-  /// Sets whether user hooks have the value. If so, a replay unpacks it only while it runs the
-  /// function, which may first do what lets the hooks bring it back.
+  /// Sets whether user hooks have the value. If so, a replay unpacks the value only while the
+  /// function runs, since the function may have to prepare the hooks for that.
   void set_is_with_user(bool is) { is_with_user_ = is; }
   bool is_with_user() const { return is_with_user_; }
 
@@ -91,12 +91,12 @@ class REMAT_API CallProduct {
   /// stops before this slot does not need it.
   size_t reader_slot() const { return reason_.slot; }
 
-  /// Replays need memory in place of the product, if not its value, because a later call's value
-  /// goes there.
+  /// Replays need memory for the product, even if not its value, because a later call's value goes
+  /// there.
   void mark_memory_needed() { needs_memory_ = true; }
   bool needs_memory() const { return needs_memory_; }
 
-  /// The present version of `tensor`, which is on the storage, counts as the kept one.
+  /// The present version of `tensor`, which is on the storage, counts as the kept version.
   void expect_version(const at::Tensor& tensor) {
     if (kept_.version) kept_.version.emplace(tensor);
   }
@@ -107,7 +107,7 @@ class REMAT_API CallProduct {
   /// Like unpack(), on the kept memory itself, which must not be written.
   at::Tensor unpack_to_read(const Held& held, c10::function_ref<std::string()> where) const;
 
-  /// True for a parameter's memory, of which the call returned a view: it stays alive anyway.
+  /// True if the call returned a view of a parameter, whose memory stays alive anyway.
   bool is_of_parameter() const { return is_of_parameter_ && !kept_.is_copied; }
 
   /// True for a tensor that is not described by a storage (sparse, quantized); unpack() returns the
@@ -117,7 +117,7 @@ class REMAT_API CallProduct {
   /// The storage that holds the kept value.
   const HeldStorage& storage() const { return kept_.is_copied ? kept_.copy : storage_; }
 
-  /// The address of the storage that the call made or wrote; null once it is forgotten.
+  /// The address of the storage that the call made or wrote; null after forget_storage().
   const void* made_storage() const { return storage_.address(); }
 
   /// Lets the address be reused.
@@ -163,9 +163,9 @@ struct REMAT_API ArgumentView {
   TensorLayout layout_on(const at::Tensor& argument) const;
 
   size_t argument = 0;
-  bool is_whole = true;  ///< The argument itself, with its own layout.
+  bool is_whole = true;  ///< True for the argument itself, with its own layout.
   TensorLayout layout;   ///< Layout of the view, if it is not whole.
-  TensorLayout base;     ///< Layout of the argument in the forward, then.
+  TensorLayout base;     ///< Layout of the argument in the forward, if the view is not whole.
 };
 
 /// How a replay makes a result of a SAVE call.
@@ -191,7 +191,7 @@ struct CallWrite {
   size_t product;
   bool is_outside;
   size_t number;       ///< Number of the outside storage, if is_outside.
-  size_t argument;     ///< Argument with the tensor; none if captured (is_outside).
+  size_t argument;     ///< Argument on that storage; past the last if captured.
   bool requires_grad;  ///< The argument's flag after the call.
 };
 
@@ -202,13 +202,13 @@ struct KeptTensor {
   static constexpr size_t kNoCall = ~size_t{0};
 
   size_t call;
-  size_t maker = kNoCall;  ///< Earlier SAVE call that made the tensor. kNoCall if code that runs
-                           ///< again made it, or the call itself.
-  std::string name;        ///< "saved.0", or the name from its function.
+  size_t maker = kNoCall;  ///< Earlier SAVE call that made the tensor. kNoCall if `call` made it,
+                           ///< or code that a replay runs again.
+  std::string name;        ///< "saved.0", or the name that the call's function gave.
   TensorMeta meta;
   std::optional<TensorLayout> layout;  ///< Unset for a tensor that no storage describes.
   HeldStorage storage;
-  const c10::TensorImpl* tensor;  ///< Only an identity: may be reused.
+  const c10::TensorImpl* tensor;  ///< Only an identity: the address may be reused.
   bool is_parameter;
   c10::SmallVector<uint32_t, 1> results;  ///< Positions of the call's results that are this tensor.
   std::atomic<bool> live{true};
@@ -218,16 +218,16 @@ struct KeptTensor {
 struct CallRecord {
   NamedCall call;
   bool threw = false;
-  bool ended = false;       ///< A SAVE call that returned; until then a replay may run inside it.
+  bool ended = false;       ///< A SAVE call has returned; before, a replay may run inside it.
   size_t log_position = 0;  ///< Position in the region's OpLog.
   size_t first_slot = 0;
   /// One per slot from first_slot on: tensors that autograd saved in the call and that are not
   /// kept, since a replay fills the slots from the call's arguments.
   std::vector<ArgumentView> refills;
   c10::SmallVector<CallOutput, 1> outputs;
-  std::shared_ptr<const void> holder;  ///< As in CallResults.
+  std::shared_ptr<const void> holder;  ///< See CallResults.
   std::vector<CallWrite> writes;
-  std::vector<GeneratorState> generators;  ///< After the call, of those it drew from.
+  std::vector<GeneratorState> generators;  ///< States after the call, if it drew from them.
   std::vector<std::any> states;            ///< User state after the call, one per StateHook.
 };
 
@@ -248,8 +248,8 @@ class REMAT_API CallLog {
   }
   const std::deque<KeptTensor>& kept() const { return kept_; }
 
-  /// Call it when the last call has returned and its results are known: finds which of its kept
-  /// tensors are results. The second overload does so for one tensor, saved after the call.
+  /// Call it when the last call has returned and its results are known: finds which of the call's
+  /// kept tensors are results. The second overload looks at one tensor, saved after the call.
   void find_results();
   void find_results(KeptTensor& kept) const;
 
@@ -259,7 +259,7 @@ class REMAT_API CallLog {
   /// True if values are kept that replays read.
   bool keeps_for_replays() const { return !by_reader_.empty(); }
 
-  /// Only slots below `slot_end` are still live: gives up the values that no replay of them reads.
+  /// Only slots below `slot_end` are still live: gives up values that no replay of these reads.
   std::vector<CallProduct::Held> release_from(size_t slot_end);
 
  private:

@@ -17,7 +17,7 @@
 
 namespace remat {
 
-/// The named calls of one forward or replay. Only on the thread of its scope.
+/// The named calls of one forward or replay. For the thread of its scope only.
 class REMAT_API NamedCalls {
  public:
   enum class Action {
@@ -50,8 +50,8 @@ class REMAT_API NamedCalls {
   /// The innermost call has thrown.
   virtual void abandon() noexcept = 0;
 
-  /// After the innermost call autograd will save these tensors for it, in this order: as `saving`
-  /// says or, without it, before the next op. A second time in a call replaces the first.
+  /// After the innermost call autograd will save `tensors` for it, in this order: when `saving`
+  /// says or, if that is empty, before the next op. A second list replaces the first.
   virtual void expect_saved(const std::vector<std::string>& names,
                             c10::ArrayRef<at::Tensor> tensors, const SavingState& saving) = 0;
 
@@ -63,7 +63,7 @@ class REMAT_API NamedCalls {
   /// Code that a replay runs again will read `tensor` unobserved.
   virtual void need(const at::Tensor& tensor) = 0;
 
-  /// True in a replay, in which outer scopes are not asked.
+  /// True in a replay: scopes around a replay are not asked about its calls.
   virtual bool is_replay() const = 0;
 
   /// True if an op may become a call here: in the region's own code, outside SAVE calls.
@@ -72,7 +72,7 @@ class REMAT_API NamedCalls {
   /// True if the memory of `tensor` came to the function as a bare storage: see Origin::given().
   virtual bool is_given(const at::Tensor& tensor) const = 0;
 
-  /// Counts the earlier ops of that name, which includes the NameScope.
+  /// Returns the number of earlier ops called `name`, which includes the NameScope, and adds one.
   size_t count_op(const std::string& name) { return op_counts_[name]++; }
 
  private:

@@ -27,13 +27,13 @@ namespace remat {
 struct SeenTensor {
   const at::Tensor* tensor;  ///< In a replay, the shadow if there is one.
   Origin origin;
-  int64_t moved = 0;  ///< Bytes by which it begins elsewhere than in the forward.
+  int64_t moved = 0;  ///< Bytes by which it began later in its memory in the forward.
 };
 using SeenTensors = c10::SmallVector<SeenTensor, 6>;
 
 /// Logs `call`: the op, `settings` under which it runs (0 for a plain view, which computes
 /// nothing), its generator's position, and its arguments. `seen` has one entry for each of
-/// call.tensors(). Notes in `storages` what the op gets. `words` is null if the op is not logged.
+/// call.tensors(). Notes given memory in `storages`. `words` is null if the op is not logged.
 void write_op(OpWords* words, const OpCall& call, c10::ArrayRef<SeenTensor> seen, uint64_t settings,
               const Region& region, StorageTable& storages);
 
@@ -47,8 +47,8 @@ inline c10::IValue host_value(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.is_cpu() ? hash_of(tensor) : 0);
 }
 
-/// An op uses `tensor`, whose memory is Origin::given(): the first op that reads it logs its bytes,
-/// up to kMaxCompared. `words` is null if the op is not logged.
+/// Argument `i` of `call` is `tensor`, whose memory is Origin::given(): the first op that reads the
+/// tensor logs its bytes, up to kMaxCompared. `words` is null if the op is not logged.
 void note_given(const OpCall& call, size_t i, const at::Tensor& tensor, StorageTable& storages,
                 OpWords* words);
 
@@ -64,19 +64,19 @@ inline Origin origin_of_results(const OpInfo& op) {
   return is_of_mode ? Origin::inside() : Origin::made_by(op);
 }
 
-/// True if any byte in its storage is not 0.
+/// True if any byte in the storage of `tensor` is not 0.
 bool has_values(const at::Tensor& tensor);
 
-/// True if argument `i` is a tensor of this origin with numbers from the host: an argument of
-/// lift(), or memory, not too large, that the host may have filled since it was met. The latter is
-/// memory that no op has written (torch::tensor of a vector) or wrapped memory (from_numpy). All
-/// zeros do not count: such memory may be unwritten, and a mode that is active in only one of
-/// forward and replay may fill it.
+/// True if argument `i`, a tensor of this origin, has numbers from the host: an argument of lift(),
+/// or memory (up to kMaxCompared bytes) that the host may have filled since it was met: memory that
+/// no op has written (torch::tensor of a vector) or wrapped memory (from_numpy). Memory of zeros
+/// does not count: it may be unwritten, and a dispatch mode that is active in only one of forward
+/// and replay may fill it.
 inline bool shows_host_value(const OpCall& call, size_t i, const at::Tensor& tensor, Origin origin,
                              const OutsideLog& outside) {
   if (call.info().is_lift()) return true;
   const auto is_wrapped = [&] {
-    // A replay wraps it anew, so its origin is unknown.
+    // A replay wraps the memory anew, so its origin is unknown.
     if (origin.is_unknown())
       return tensor.has_storage() && !tensor.storage().allocator() && !tensor.requires_grad();
     if (!origin.is_outside()) return false;

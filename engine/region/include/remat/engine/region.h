@@ -49,10 +49,10 @@ struct GradBefore {
 
 /// Facts about backward passes inside a region's function, which its replays repeat.
 struct InnerBackwards {
-  bool any = false;                      ///< If true, replays build a graph for them.
+  bool any = false;                      ///< If true, replays build a graph for such passes.
   std::vector<uint64_t> gradients;       ///< Hashes of the returned gradients, in order.
   std::vector<size_t> hooks;             ///< Number of gradient hooks that each pass ran.
-  std::vector<uint64_t> roots;           ///< Hashes of the tensors at which they began.
+  std::vector<uint64_t> roots;           ///< Hashes of the tensors at which the passes began.
   std::vector<GradBefore> grads_before;  ///< See Note [The .grad of a replay].
 };
 
@@ -74,12 +74,12 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
     std::shared_ptr<const RegionPolicy> policy{};  ///< Null if there is none.
     OpSite op_site{};
     /// True for a region whose tape is cut. Its slots belong to the regions of the segments, which
-    /// own this region: what it keeps stays until the last segment is gone.
+    /// own this region: what this region keeps stays until the last segment is gone.
     bool is_cut = false;
-    /// True for such a segment or a group of them: its replayer is told of each slot that dies.
+    /// True for a segment or group of a cut tape: its replayer is told of each slot that dies.
     bool is_unit = false;
-    /// False if this region's store, or one around it, returns approximations: then bits are not
-    /// compared.
+    /// False if the store of this region, or of a region around it, returns approximations: then
+    /// bits are not compared.
     bool is_exact = true;
   };
 
@@ -100,8 +100,8 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   Determinism determinism() const { return options_.determinism; }
   bool is_exact() const { return options_.is_exact; }
   /// True if a replay may stop early. False if a replay calls collectives: all ranks must call the
-  /// same ones, whatever is alive. Also false if the function has run ops on other streams than it
-  /// began with: the waits at its end keep memory from being reused too soon.
+  /// same collectives, whichever slots are live. Also false if the function has run ops on other
+  /// streams than it began with: its last waits keep memory from being reused too soon.
   bool early_stop() const {
     return options_.early_stop && !marks_.communicates && !marks_.switches_streams;
   }
@@ -200,7 +200,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   /// Replays the region and returns values for its live slots. Throws what a replay throws.
   ReplayedSlots replay();
 
-  /// The place of `slot`, if others may still have that memory in backward; else null.
+  /// The forward's memory of `slot`, if others may still have it in backward; else null.
   const ForwardMemory* memory_of_others(const Slot& slot) const;
 
   /// Returns the value of a slot for the backward pass on this thread; replays the region if that
@@ -259,19 +259,19 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   std::atomic<bool> closed_{false};
 
   std::atomic<size_t> live_count_{0};  // Number of live slots.
-  size_t live_end_ = 0;                // At least live_end(); guarded by mutex_.
+  size_t live_end_ = 0;                // Upper bound of live_end(); guarded by mutex_.
   size_t replays_ = 0;                 // Number of running replays; guarded by mutex_.
 
   mutable std::mutex mutex_;
   BackwardPasses passes_;
 };
 
-/// The process's live regions, oldest first. Of unclosed ones, read only those open on this thread.
+/// The process's live regions, oldest first. Read unclosed regions on the forward's thread only.
 REMAT_API std::vector<std::shared_ptr<const Region>> live_regions();
 
 /// take_closed_here() returns the ids of the regions that this thread has closed since the last
-/// call, except some that are gone. find_region() returns the region with an id, or null if it is
-/// gone.
+/// call, except some that no longer exist. find_region() returns the region with an id, or null if
+/// it no longer exists.
 REMAT_API std::vector<uint64_t> take_closed_here();
 REMAT_API std::shared_ptr<const Region> find_region(uint64_t id);
 

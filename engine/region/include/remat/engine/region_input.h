@@ -22,11 +22,11 @@
 
 namespace remat {
 
-/// The argument as it was, and the facts that later tell whether it still is.
+/// The argument as it was, and facts that later tell whether it has changed.
 ///
-/// Made before its region is entered. In an outer region, that region's slots hold the data, not
-/// this object. This object owns no part of the argument's graph: if the region differentiates its
-/// argument, the region's nodes own that graph.
+/// Made before its region is entered. Inside an outer region, the outer region's slots hold the
+/// data, not this object. This object owns no part of the argument's graph: if the region
+/// differentiates its argument, the region's nodes own that graph.
 class REMAT_API RegionInput {
  public:
   RegionInput(size_t position, const at::Tensor& tensor);
@@ -37,14 +37,14 @@ class REMAT_API RegionInput {
   /// the argument.
   at::Tensor replayed(const std::string& region_label, const c10::Storage& shadow) const;
 
-  /// Call it when the forward has ended: records what was not known before.
+  /// Call it when the forward has ended: records facts that are known only then.
   void finish_forward();
 
   /// Null for an undefined argument.
   const TensorMeta* meta() const { return meta_ ? &*meta_ : nullptr; }
   size_t position() const { return position_; }
 
-  /// The argument's layout, if it is known: hooks may have brought it back with another one.
+  /// The argument's layout, if it is known: hooks may return the argument with another layout.
   const std::optional<TensorLayout>& layout() const { return layout_; }
   /// Number of bytes by which `tensor`, from replayed(), begins earlier in its memory than the
   /// argument did.
@@ -67,9 +67,9 @@ class REMAT_API RegionInput {
 
   enum class Kind : uint8_t {
     kNoGrad,
-    kLeaf,  ///< It requires grad, as do the following.
+    kLeaf,  ///< It requires grad; so do kNonLeaf and kStaleView.
     kNonLeaf,
-    kStaleView,  ///< It had no node of its own yet: Note [When a view gets its node].
+    kStaleView,  ///< A view that had no node yet: Note [When a view gets its node].
   };
   using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 

@@ -30,8 +30,8 @@ struct KeptValue {
 /// The values that one replay gives a region's slots, by index; undefined where it gives none.
 using ReplayedSlots = std::vector<at::Tensor>;
 
-/// Fills the slots of one region, which owns it. Called from any thread that runs backward,
-/// possibly by several at once.
+/// Fills the slots of one region, which owns the replayer. Called from any thread that runs
+/// backward, possibly by several at once.
 class REMAT_API Replayer {
  public:
   Replayer() = default;
@@ -48,17 +48,17 @@ class REMAT_API Replayer {
   /// replayed.
   virtual void finish_forward(const Region& region) = 0;
 
-  /// Calls `visit` for each tensor argument that it holds.
+  /// Calls `visit` for each tensor argument that this replayer holds.
   virtual void visit_inputs(c10::function_ref<void(const RegionInput&)> visit) const = 0;
 
-  /// Calls `visit` for each other value that it keeps of the forward.
+  /// Calls `visit` for each other value of the forward that this replayer keeps.
   virtual void visit_kept(c10::function_ref<void(const KeptValue&)> /*visit*/) const {}
 
-  /// A slot of its region has died and others live: it may free what only that slot needs. Called
-  /// if the region is a unit of a cut tape.
+  /// A slot of the region has died and others live: the replayer may free what only that slot
+  /// needs. Called if the region is a unit of a cut tape.
   virtual void slot_released(size_t /*slot*/) const noexcept {}
 
-  /// The tape that it replays; null if it replays a function.
+  /// The tape that this replayer runs; null if it calls a function.
   virtual const Tape* tape() const { return nullptr; }
 };
 

@@ -29,21 +29,21 @@ namespace remat {
 /// version counter: Note [Data hooks]. Only on the forward's thread.
 class SavedMemory {
  public:
-  /// Adds `slot` of `region`, which holds `tensor`; `original` has the version counter. `is_input`:
-  /// a nested region's input, saved through another tensor.
+  /// Adds `slot` of `region`, which holds `tensor`; `original` is the same tensor with its version
+  /// counter. `is_input`: a nested region's input, saved through another tensor.
   void add(const at::Tensor& tensor, const at::Tensor& original,
            const std::shared_ptr<const Region>& region, const Slot& slot, bool is_input);
 
   /// A tensor with its own version counter exists on the memory of `tensor`.
   void after_data(const at::Tensor& tensor);
-  /// Likewise for all tensors on `storage`.
+  /// Like after_data(tensor), for all tensors on `storage`.
   void after_data(const c10::Storage& storage);
 
   /// `tensor` is about to get other memory.
   void before_set_data(const at::Tensor& tensor);
 
-  /// `tensor` is about to be written. It lies on memory from outside, where it may be a `data`
-  /// tensor that is older than the data hooks.
+  /// `tensor`, on memory from outside, is about to be written. It may be a `data` tensor that is
+  /// older than the data hooks.
   void before_outside_write(const at::Tensor& tensor);
   /// before_write(): `op` is about to write `tensor`. after_writes(): the op's writes are done.
   void before_write(const at::Tensor& tensor, const OpInfo& op);
@@ -51,8 +51,8 @@ class SavedMemory {
     if (C10_UNLIKELY(!writes_.empty())) finish_writes();
   }
 
-  /// A live slot whose tensor has been changed, null if there is none, and the op that wrote it;
-  /// null if its memory was exchanged.
+  /// Returns a live slot whose tensor has been changed (null if there is none), and the op that
+  /// wrote the tensor (null if its memory was exchanged).
   std::pair<const Slot*, const OpInfo*> find_change();
 
  private:
@@ -62,8 +62,8 @@ class SavedMemory {
     const c10::TensorImpl* tensor;
     const c10::StorageImpl* storage;
     const void* versions;
-    ByteRange bytes;                 // In the storage; everything if there are gaps.
-    c10::VariableVersion counter{};  // Set if it differs from the slot's; keeps the address.
+    ByteRange bytes;                 // The tensor's bytes in the storage; all bytes if it has gaps.
+    c10::VariableVersion counter{};  // Set if not the slot's counter; keeps the address.
     bool is_watched = false;
   };
   /// A saved tensor that others may write.
@@ -72,14 +72,14 @@ class SavedMemory {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // Keeps the address.
     const void* versions;
     ByteRange bytes;
-    std::optional<TensorLayout> layout;  // If it is known.
+    std::optional<TensorLayout> layout;  // Unset if unknown.
     const OpInfo* written_by = nullptr;
   };
   struct Write {
     Watched* to;
     const OpInfo* op;
     at::Tensor tensor;
-    uint64_t bytes;  // Hash.
+    uint64_t bytes;  // Hash of the bytes before the write.
   };
   void watch(Saved& saved, const c10::Storage& storage, std::optional<TensorLayout> layout);
   void finish_writes();

@@ -17,8 +17,8 @@ namespace remat {
 class Scope;
 using EdgeList = std::vector<torch::autograd::Edge>;
 
-/// The part of a scope that observes backward passes inside it. Each observer calls the next one
-/// outward if that needs to know. Only on the scope's thread.
+/// The part of a scope that observes backward passes inside it. Each observer calls the next
+/// observer outward if that one needs to know of the pass. For the scope's thread only.
 class REMAT_API BackwardObserver {
  public:
   BackwardObserver(const BackwardObserver&) = delete;
@@ -34,8 +34,7 @@ class REMAT_API BackwardObserver {
   /// The backward pass accumulates into leaves.
   virtual void before_accumulate(const EdgeList& roots) = 0;
 
-  /// The backward pass has ended. `gradients` is what it returns, passed to the innermost region
-  /// only.
+  /// The backward pass has ended. `gradients` are its results, passed to the innermost region only.
   virtual void after_backward(c10::ArrayRef<at::Tensor> gradients) = 0;
 
   /// The observer of this thread's innermost scope that has one; null if none has.

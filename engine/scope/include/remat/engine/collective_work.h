@@ -14,7 +14,7 @@ namespace remat {
 REMAT_API bool is_work(const c10::IValue& value);
 
 /// True if the collective has ended. For a send or receive between CPUs, true if somebody has
-/// waited for it: these must not be waited for twice.
+/// waited for it: a send or receive must not be waited for twice.
 REMAT_API bool has_ended(const c10::IValue& work);
 
 /// Waits until ops called afterwards can read what the collective writes. Rethrows its error.
@@ -27,8 +27,8 @@ REMAT_API void wait_for_functional(const at::Tensor& tensor);
 /// Like wait_for_functional(), also for the inner tensors of a tensor subclass.
 REMAT_API void wait_for_functional_in(const at::Tensor& tensor);
 
-/// Wraps `work` so that ops that its wait() runs are hidden from scopes. It waits once, however
-/// often wait() is called.
+/// Wraps `work` so that ops that its wait() runs are hidden from scopes. The wrapper waits once,
+/// however often its wait() is called.
 REMAT_API c10::IValue unseen_work(const c10::IValue& work);
 
 /// Returns a Work that has ended, for a call that a replay leaves out.

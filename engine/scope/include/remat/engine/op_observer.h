@@ -17,8 +17,8 @@ class OpCall;
 class OpInfo;
 class Scope;
 
-/// The part of a scope that observes its ops and those of the scopes inside it. Only on the scope's
-/// thread.
+/// The part of a scope that observes its ops and those of the scopes inside it. For the scope's
+/// thread only.
 class REMAT_API OpObserver {
  public:
   OpObserver() = default;
@@ -63,8 +63,8 @@ class REMAT_API OpObserver {
   virtual at::Tensor stand_in(const at::Tensor& tensor) { return tensor; }
   virtual torch::autograd::Edge stand_in(const torch::autograd::Edge& edge) { return edge; }
 
-  /// User code has called is_recomputing(): from here on it may call other ops in a replay than in
-  /// the forward.
+  /// User code has called is_recomputing(): from here on the function may call other ops in a
+  /// replay than in the forward.
   virtual void phase_was_asked() {}
 
   /// Call the observers of this thread, the outermost first. See Note [Who sees an op].
@@ -78,9 +78,9 @@ class REMAT_API OpObserver {
   static void all_adopt(const at::Tensor& tensor);
   static void all_adopt_part(const at::Tensor& tensor);
 
-  /// A handler of `info`, run with `modes` dispatch modes active, has written `storage` by `op`.
-  /// Throws NotImplementedError if a replay of one of this thread's scopes would write it again.
-  /// See Note [Writes of handlers].
+  /// The handler of op `info`, run with `modes` dispatch modes active, has written `storage` by
+  /// calling `op`. Throws NotImplementedError if a replay of one of this thread's scopes would
+  /// write the storage again. See Note [Writes of handlers].
   static void all_check_handler_write(const OpInfo& info, const std::string& op,
                                       const c10::Storage& storage, int64_t modes);
 
@@ -89,7 +89,7 @@ class REMAT_API OpObserver {
   static at::Tensor current_stand_in(const at::Tensor& tensor);
   static torch::autograd::Edge current_stand_in(const torch::autograd::Edge& edge);
 
-  /// The tensor that `scope` sees in ops for `tensor`: a replay around it may have replaced it.
+  /// The tensor that `scope` sees in ops for `tensor`, which an outer replay may have replaced.
   static at::Tensor as_seen(const Scope& scope, const at::Tensor& tensor);
 };
 

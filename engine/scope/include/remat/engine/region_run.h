@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a scope knows about the region whose function it runs, and about its segments.
+// A scope's knowledge of the region whose function it runs, and of the region's segments.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace remat {
 class NamedCalls;
 class RegionPolicy;
 
-/// The part of a scope that runs the function of a region: in the forward or in a replay. Only on
-/// the scope's thread.
+/// The part of a scope that runs the function of a region: in the forward or in a replay. For the
+/// scope's thread only.
 class REMAT_API RegionRun {
  public:
   RegionRun() = default;
@@ -37,8 +37,8 @@ class REMAT_API RegionRun {
   /// True if nested regions that begin here may be replayed from tapes: Note [Nested tapes].
   virtual bool allows_tapes() const = 0;
 
-  /// A nested region begins here that would have a tape if `wanted`. Returns whether it has one; a
-  /// replay decides as the forward did.
+  /// A nested region begins here, which would have a tape if `wanted`. Returns whether the nested
+  /// region has a tape; a replay decides as the forward did.
   virtual bool decide_tape(bool wanted) = 0;
 
   /// Returns allows_tapes() of this thread's innermost region; true if there is none.
@@ -48,8 +48,8 @@ class REMAT_API RegionRun {
   static bool decide_tape_here(bool wanted);
 };
 
-/// The part of a cut region's scope that knows which segment an op belongs to. Only on the scope's
-/// thread.
+/// The part of a cut region's scope that knows which segment an op belongs to. For the scope's
+/// thread only.
 class REMAT_API SegmentPolicies {
  public:
   SegmentPolicies() = default;

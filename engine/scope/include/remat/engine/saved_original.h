@@ -19,14 +19,14 @@ const at::Tensor& original_on_storage(const at::Tensor& tensor);
 
 struct CopiedOriginal {
   const at::Tensor& tensor;
-  bool after_op;  ///< Taken after the running op, which outer scopes may not have been told of yet.
+  bool after_op;  ///< Copied after the running op, which outer scopes may not have seen yet.
 };
 
-/// The original if `tensor` is a copy of it, or of all bytes of its storage.
+/// The guard's original if `tensor` is a copy of it, or of all bytes of its storage; else nullopt.
 std::optional<CopiedOriginal> copied_original(const at::Tensor& tensor);
 
-/// True while scopes of this thread are hidden (HiddenScopes): what is saved then
-/// comes from a nested region, or from a SAVE call for its user, not from an op or custom function.
+/// True while scopes of this thread are hidden (HiddenScopes): a tensor saved meanwhile comes from
+/// a nested region, or from a SAVE call for its user, not from an op or custom function.
 bool saves_own();
 
 /// True while this thread keeps a SAVE call's result for replays of its region.

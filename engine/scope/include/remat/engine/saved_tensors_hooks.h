@@ -52,8 +52,8 @@ class REMAT_API SavedOriginalGuard {
   bool outer_after_op_;
 };
 
-/// The scope of a pair of hooks. A replay does not call the hooks again: what it saves under them
-/// serves only its own graph.
+/// The scope of a pair of hooks. A replay does not call the hooks again: tensors that a replay
+/// saves under them serve only its own graph.
 ///
 /// Note [Hooks inside a region]: a pair that the user opens in a region's function gets what the
 /// region keeps, that is, what SAVE calls under the pair keep: see UserPair. All other saved
@@ -62,7 +62,7 @@ class REMAT_API UserHooksScope final : public Scope {
  public:
   enum class Of : uint8_t {
     kUser,     ///< Opened by the user.
-    kKeeping,  ///< For what a region keeps, wherever it is: every saved tensor is kept.
+    kKeeping,  ///< Opened by remat for what a region keeps: gets every saved tensor.
   };
   explicit UserHooksScope(std::shared_ptr<const SavedTensorsHooks> hooks, Of of = Of::kUser)
       : hooks_(std::move(hooks)), of_(of) {
@@ -85,10 +85,10 @@ class REMAT_API UserHooksScope final : public Scope {
 
 /// True if `pack` belongs to a pair that keeps nothing and runs code again to unpack.
 ///
-/// Note [Checkpoints of PyTorch inside a region]: torch.utils.checkpoint uses such pairs. It counts
-/// the tensors that it is given, and recomputes them: a region in which it is called leaves that to
-/// it, with all side effects that this has in plain code (batch norm's statistics are written
-/// twice). It gets no tensor that SAVE calls keep, since it would not find that again.
+/// Note [Checkpoints of PyTorch inside a region]: torch.utils.checkpoint uses such pairs. Its hooks
+/// count the tensors that they pack, and recompute them. A region in which it is called does not
+/// interfere: side effects are those of plain code (batch norm's statistics are written twice). The
+/// hooks get no tensor that SAVE calls keep, since they would not find that tensor again.
 using RecomputingPair = bool (*)(const c10::SafePyObject& pack);
 
 /// Installs the test; null, the default, recognises no pair. Usable from any thread, before the

@@ -47,10 +47,9 @@ class REMAT_API Scope {
   /// The scope's knowledge of the region whose function it runs; null for other scopes.
   RegionRun* run() const { return parts_.run; }
 
-  /// Itself, if it is a pair of user hooks.
+  /// This scope, if it is a pair of user hooks; else null.
   const UserHooksScope* user_hooks() const { return parts_.user_hooks; }
 
-  /// Observer of ops.
   OpObserver* ops() const { return parts_.ops; }
 
   /// Observer of backward passes that begin here.
@@ -100,7 +99,7 @@ class REMAT_API Scope {
   /// Id of the replay that this scope is; 0 for other kinds of scope.
   uint64_t replay_id() const;
 
-  /// True while the handler of a Python dispatch mode that was active before this scope runs: a
+  /// True while a handler runs whose Python dispatch mode was active before this scope began: a
   /// handler runs without its own mode.
   bool in_mode_handler() const { return was_before(modes_here()); }
 
@@ -110,20 +109,20 @@ class REMAT_API Scope {
   /// True if code of this scope has entered a Python dispatch mode.
   bool opens_mode() const { return modes_here() > dispatch_modes_; }
 
-  /// True if this scope belongs to a replay: it is one, or was opened inside one.
+  /// True if this scope belongs to a replay: the scope is a replay, or was opened inside one.
   bool in_replay() const { return in_replay_; }
 
   /// True if PyTorch's own (Python) hook stack has pairs pushed after this scope began: these are
-  /// nearer to the tensor.
+  /// nearer to a saved tensor.
   bool has_python_hooks_inside() const;
 
-  /// Depth of that stack when this scope began.
+  /// Depth of PyTorch's hook stack when this scope began.
   size_t python_hooks_depth() const { return python_hooks_depth_; }
 
  protected:
   enum class Phase { kForward, kReplay };
   enum class Ops {
-    kAsAround,  ///< Intercepted if they are in the scope around this one.
+    kAsAround,  ///< Intercepted if ops of the scope around this one are.
     kSeen,
   };
   explicit Scope(Phase phase = Phase::kForward, Ops ops = Ops::kAsAround);
@@ -136,14 +135,14 @@ class REMAT_API Scope {
   };
   void set_parts(const Parts& parts) { parts_ = parts; }
 
-  /// For a region; null if it has no policy.
+  /// For a region's scope; null if the region has no policy.
   void set_policy(const RegionPolicy* policy) { policy_ = policy; }
   void set_segments(SegmentPolicies* segments) { segments_ = segments; }
 
   /// Pops this scope before it is destroyed: destroying its parts may run user code.
   void leave();
 
-  /// For a replay: shows its ops only to the replay `replay_id` and the scopes around that one.
+  /// For a replay: shows its ops only to the replay `replay_id` and the scopes around that replay.
   void hide_ops_up_to(uint64_t replay_id);
 
  private:

@@ -39,8 +39,8 @@ class REMAT_API TraceSink {
   TraceSink& operator=(const TraceSink&) = delete;
   virtual ~TraceSink() = default;
 
-  /// An op is about to run, with its arguments on the stack. Then either after_op() follows, with
-  /// its results there, or op_threw().
+  /// An op is about to run, with its arguments on the stack. Then after_op() follows, with the op's
+  /// results on the stack, or op_threw().
   virtual void before_op(const TraceScope& /*scope*/, const OpCall& /*call*/) {}
   virtual void after_op(const TraceScope& /*scope*/, const OpCall& /*call*/) {}
 
@@ -53,7 +53,7 @@ class REMAT_API TraceSink {
   /// throw.
   virtual void op_threw(const TraceScope& /*scope*/, const OpCall& /*call*/) {}
 
-  /// A named call begins, or a replay has left it out: `what` says which.
+  /// A named call begins, or a replay has left the call out: `what` says which, in words.
   virtual void named_call(const TraceScope& /*before*/, const TraceScope& /*after*/,
                           const NamedCall& /*call*/, std::string_view /*what*/) {}
 
@@ -82,10 +82,10 @@ class REMAT_API TraceSink {
   virtual void replay_stops(const TraceScope& /*scope*/) {}
 };
 
-/// Null: nobody listens. Set it while no region runs; the sink must outlive its time here.
+/// The listener, or null. Set it while no region runs; a sink must live until it is replaced.
 extern REMAT_API std::atomic<TraceSink*> trace_sink;
 
-/// Calls `report(sink, begins)` if somebody listens: now, and at the end of the returned object.
+/// Calls `report(sink, begins)` if there is a sink: now, and when the returned object is destroyed.
 template <class Report>
 auto traced(Report report) {
   const auto call = [report](bool begins) {

@@ -22,7 +22,7 @@ namespace remat {
 /// A position in the thread's stack of scopes: everything inside it was opened later.
 struct ScopePlace {
   const Scope* scope = nullptr;  ///< The innermost scope at this position.
-  size_t python_hooks = 0;       ///< Depth of PyTorch's own stack.
+  size_t python_hooks = 0;       ///< Depth of PyTorch's own hook stack.
 
   static ScopePlace here();
 };
@@ -66,7 +66,7 @@ class PairScope {
 
  private:
   SuspendScopes suspended_;
-  at::impl::SavedTensorDefaultHooksTLS python_hooks_;  // The hooks before.
+  at::impl::SavedTensorDefaultHooksTLS python_hooks_;  // PyTorch's hook stack before.
   std::optional<UserHooksScope> hooks_;
 };
 

@@ -11,13 +11,13 @@
 namespace remat {
 
 /// Note [Casts that a cache answers]: under autocast the forward takes a parameter's low-precision
-/// copy from autocast's cache, as plain code does: only so are gradients of parameters used twice
-/// bitwise equal. A replay casts again. So casts of parameters are not logged, a copy is logged as
-/// made inside wherever it was made, and the parameter counts as read. No policy rule applies to
-/// such a cast, or the replay would have calls that the forward had not. (Autocast is off inside an
-/// op that it changes, so whether it requested the cast cannot be told.)
+/// copy from autocast's cache, as plain code does: otherwise gradients of parameters used twice
+/// would not be bitwise equal. A replay casts again. So casts of parameters are not logged, a copy
+/// is logged as made inside wherever it was made, and the parameter counts as read. No policy rule
+/// applies to such a cast, or the replay would have calls that the forward had not. (Autocast is
+/// off inside an op that it changes, so whether it requested the cast is unknown.)
 
-/// True for a cast whose result could come from the cache.
+/// True for a cast whose result could come from autocast's cache.
 REMAT_API bool is_cacheable_cast(const OpCall& call);
 
 /// Returns the parameter if `tensor`, which no intercepted op made, is autocast's copy of one; else
@@ -29,7 +29,7 @@ at::Tensor autocast_source(const at::Tensor& tensor);
 /// it is now. So remat records the version that a weight had when autocast cast it in a region; a
 /// cast made outside regions is compared with its weight once. Usable from any thread.
 
-/// Call it after `cast` has been made of `leaf`; recorded if autocast requested the cast.
+/// Call it after `cast` has been made of `leaf`. Records the cast if autocast requested it.
 void note_autocast(const at::Tensor& cast, const at::Tensor& leaf);
 bool is_known_cast(const at::Tensor& cast);
 /// True if `cast`, from the cache, no longer has the values of `leaf`.

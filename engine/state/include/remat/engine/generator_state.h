@@ -38,8 +38,8 @@ class REMAT_API GeneratorState {
   void restore() const;
 
  private:
-  /// The Mersenne Twister of the CPU: its words, 2.5 kB, its place in them and the two cached
-  /// normal samples.
+  /// The Mersenne Twister of the CPU: its words (2.5 kB), its position in the words and the two
+  /// cached normal samples.
   struct Twister {
     uint64_t seed;
     int left;
@@ -92,17 +92,17 @@ class REMAT_API GeneratorMark {
   std::optional<GeneratorState> state_;  // For generators other than the CPU's.
 };
 
-/// A hash of the generator's position: for the CPU of the words that a GeneratorMark has, for CUDA
-/// of seed and offset; 0 for others.
+/// A hash of the generator's position: for the CPU a hash of the words that a GeneratorMark has,
+/// for CUDA of seed and offset; 0 for others.
 REMAT_API uint64_t position_of(const at::Generator& generator);
 
 /// Marks of the generators that read_generators() reads.
 REMAT_API std::vector<GeneratorMark> mark_generators(const std::vector<at::Generator>& named);
 
 /// A number that changes whenever the op would draw other numbers: it exposes a replay whose
-/// function seeds a generator differently. The generator is the one among the op's arguments, else
-/// the default one of its device. 0 for devices other than CPU and CUDA. Call it before the op
-/// runs, for an op that may draw.
+/// function seeds a generator differently. The generator is the op's generator argument, or else
+/// the default generator of the op's device. 0 for devices other than CPU and CUDA. Call it before
+/// the op runs, for an op that may draw.
 uint64_t draw_position(const OpCall& call);
 
 /// On destruction sets each generator back to its state at add(). Not for two threads at once: see

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The numbers of nodes that autograd makes on its own threads, as they are without replays.
+// Sequence numbers of nodes that autograd makes on its own threads, as they are without replays.
 #pragma once
 
 #include <torch/csrc/autograd/edge.h>
@@ -13,10 +13,10 @@
 
 namespace remat {
 
-/// Note [Numbers on autograd's threads]: autograd runs the node with the highest number first,
-/// which decides the order in which gradients are added. Each thread counts its nodes. A backward
-/// with create_graph makes nodes on the threads of devices, and they stand in one graph with those
-/// of the forward's thread. Replays make nodes on the threads of devices, too, so all later nodes
+/// Note [Numbers on autograd's threads]: autograd runs the node with the highest sequence number
+/// first, which decides the order in which gradients are added. Each thread counts its nodes. A
+/// backward with create_graph makes nodes on the threads of devices, in one graph with the nodes of
+/// the forward's thread. Replays make nodes on the threads of devices, too, so all later nodes
 /// there would get higher numbers than in plain code. So when a backward with create_graph is done,
 /// the nodes that it has made get the numbers that they would have without replays.
 
@@ -33,7 +33,7 @@ class REMAT_API ReplayedNodes {
   bool is_counted() const { return begin_ != kNotCounted; }
 
   static constexpr uint64_t kNotCounted = ~uint64_t{0};
-  const uint64_t begin_;  ///< Number of the first one.
+  const uint64_t begin_;  ///< Number of the replay's first node.
 };
 
 /// A backward with create_graph that is called outside of regions, while alive.
@@ -47,7 +47,7 @@ class REMAT_API NumberedNodes {
   /// Gives the backward's nodes, which lie behind its results, their numbers.
   void number(const torch::autograd::variable_list& results) const;
 
-  /// As number(), for a backward that has accumulated into the leaves behind `roots`.
+  /// Like number(), for a backward that has accumulated into the leaves behind `roots`.
   void number_grads(const torch::autograd::edge_list& roots) const;
 
  private:

@@ -23,15 +23,15 @@ REMAT_API void note_stream_use(const OpCall& call);
 REMAT_API void note_stream_use(const at::Tensor& tensor);
 
 /// Note [Streams of kept values]: a replay begins by putting back what the region has kept, on the
-/// streams on which the forward began. A copy may have been made on another stream, and who called
-/// the region has no reason to let the first streams wait for that one. So remat does, when the
-/// copy is made; and a stream that a replay's function switches to waits for what has been put
-/// back.
+/// streams on which the forward began. A kept copy may have been made on another stream, and the
+/// region's caller has no reason to let the first streams wait for that stream. So remat lets them
+/// wait when the copy is made; and a stream that a replay's function switches to waits for what has
+/// been put back.
 ///
-/// Replays, which begin on `first`, wait there for this thread's current stream of `device`.
+/// Lets replays, which begin on `first`, wait for this thread's current stream of `device`.
 REMAT_API void let_replays_wait(c10::Device device, const CurrentStreams& first);
 
-/// This thread's current stream of `device` waits for `first`, on which a replay has begun.
+/// Lets this thread's current stream of `device` wait for `first`, on which a replay has begun.
 REMAT_API void wait_for_start_of_replay(c10::Device device, const CurrentStreams& first);
 
 }  // namespace remat

@@ -74,17 +74,17 @@ class REMAT_API ComputeSettings {
 };
 
 /// While alive, this thread computes under `state`, with gradients recorded, and without autocast's
-/// weight cache if the region `casts_weights`.
+/// weight cache if `casts_weights`: the region may cast weights.
 ///
 /// Note [Autocast's weight cache]: the forward uses the cache as it would without remat. A weight
 /// that two regions share is cast once and its gradient accumulates at that one cast; otherwise
 /// gradients would not be bitwise equal to those of plain code. A replay neither reads nor fills
 /// the cache: casting again saves nothing for backward and gives the same values.
 ///
-/// Note [Settings of the process]: replays that need the same settings run side by side; one that
-/// needs others waits in blocking_wait() until those have ended, and the last one restores what was
-/// there before the first. Meanwhile, threads that compute outside replays see the replays'
-/// settings, as with any other change of process settings.
+/// Note [Settings of the process]: replays that need the same settings run side by side; a replay
+/// that needs other settings waits in blocking_wait() until those have ended, and the last of them
+/// restores the settings from before the first. Meanwhile, threads that compute outside replays see
+/// the replays' settings, as with any other change of process settings.
 class REMAT_API ReplayThreadState {
  public:
   ReplayThreadState(const ThreadState& state, bool casts_weights);

@@ -7,9 +7,9 @@
 
 namespace remat {
 
-/// While alive, no other thread has a turn; one thread may hold several. Waits in blocking_wait().
-/// A single turn covers all generators and all user state: with one turn each, two threads could
-/// deadlock.
+/// While a Turn lives, no other thread has one; a thread may hold several. The constructor waits in
+/// blocking_wait(). A single turn covers all generators and all user state: if each had its own,
+/// two threads could deadlock.
 class REMAT_API Turn {
  public:
   Turn();

@@ -35,7 +35,7 @@ class REMAT_API ByteRanges {
 /// Range from the first byte of the elements to the last.
 REMAT_API ByteRange span_of(const TensorLayout& layout);
 
-/// The bytes of the elements, as runs without gaps; nullopt if there would be very many runs.
+/// The bytes of the elements, as runs without gaps; nullopt if there are more than 4096 runs.
 using ByteRuns = c10::SmallVector<ByteRange, 1>;
 REMAT_API std::optional<ByteRuns> runs_of(const TensorLayout& layout);
 

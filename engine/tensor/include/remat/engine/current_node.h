@@ -37,7 +37,7 @@ inline bool will_have_node(const at::Tensor& tensor) {
   return is_stale_view(tensor) ? tensor.requires_grad() : tensor.grad_fn() != nullptr;
 }
 
-/// The position of a tensor, which can be given to other tensors. Holds the node weakly.
+/// A tensor's position in the graph, to give to other tensors. Holds the node weakly.
 class REMAT_API GraphPlace {
  public:
   /// A position behind a node that has been freed.

@@ -26,14 +26,14 @@ struct FlattenedTensor {
   Unflatten unflatten;
 };
 
-/// Functions of the language binding for such tensors. Called outside all scopes; they may run code
-/// of the class. The first takes a tensor apart (nullopt if its class does not say how), the second
-/// hashes its class and the class's own metadata, without the inner tensors.
+/// Functions of the language binding for tensor subclasses. Called outside all scopes; both may run
+/// code of the class. Flatten takes a tensor apart (nullopt if its class does not say how),
+/// HashOfClass hashes the class and the class's own metadata, without the inner tensors.
 using Flatten = std::optional<FlattenedTensor> (*)(const at::Tensor& tensor);
 using HashOfClass = uint64_t (*)(const at::Tensor& tensor);
 REMAT_API void set_tensor_classes(Flatten flatten, HashOfClass hash);
 
-/// Call these functions; nullopt and 0 without a binding.
+/// Call the functions that set_tensor_classes() installed; nullopt and 0 without a binding.
 REMAT_API std::optional<FlattenedTensor> flattened(const at::Tensor& tensor);
 REMAT_API uint64_t tensor_class(const at::Tensor& tensor);
 

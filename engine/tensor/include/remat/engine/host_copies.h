@@ -19,13 +19,13 @@ REMAT_API size_t non_blocking_argument(const c10::FunctionSchema& schema);
 
 /// Waits for a non-blocking copy to the host.
 ///
-/// Note [Copies to the host]: a program that copies to the host without waiting waits later, by an
-/// event or for the device, which no op shows. remat may read that memory earlier: hooks, stores
-/// and copies before a write get an op's result as soon as the op has run. So such a copy waits if
-/// it runs in a region. A tape does not repeat the function's waits, so its copies wait, too.
+/// Note [Copies to the host]: a program that starts a non-blocking copy to the host waits for that
+/// copy later, and no op shows the wait. remat may read the copy earlier: hooks, stores and copies
+/// before a write get an op's result as soon as the op has run. So remat waits for such copies in a
+/// region, and for those of a tape, which does not repeat the function's waits.
 class REMAT_API HostCopy {
  public:
-  /// Construct it before the op runs; `non_blocking` is the position of that argument.
+  /// Construct it before the op runs; `non_blocking` is the op's non_blocking_argument().
   HostCopy(const OpCall& call, size_t non_blocking);
 
   /// True if the op copies to the host and returns without waiting.

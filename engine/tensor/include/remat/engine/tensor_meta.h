@@ -61,7 +61,7 @@ class REMAT_API TensorMeta {
 };
 
 /// Identifies the version counter of a tensor: tensors that share memory through views have the
-/// same.
+/// same counter.
 REMAT_API const void* version_counter_of(const at::Tensor& tensor);
 REMAT_API const void* version_counter_of(const c10::VariableVersion& version);
 
@@ -74,13 +74,13 @@ REMAT_API bool is_parameter(const at::Tensor& tensor);
 /// Note [Writes without a version]: `tensor.data()` shares memory but has a version counter of its
 /// own, and some optimizers of LibTorch (SGD) write parameters through it. So for a parameter in
 /// CPU memory, or a view of one, a few words spread over its storage are compared too: an optimizer
-/// step changes nearly all of them. For a region's tensors from outside this is done whether or not
-/// they are parameters: all bytes up to 4 KiB, or one word of each 64th part of a larger storage.
+/// step changes nearly all of them. For tensors from outside a region, parameters or not, more is
+/// compared: all bytes up to 4 KiB, or one word of each 64th part of a larger storage.
 class REMAT_API SavedVersion {
  public:
   explicit SavedVersion(const at::Tensor& tensor, bool is_from_outside = false);
 
-  /// True if the tensor, or one that shares its memory, was written in place since.
+  /// True if the tensor, or one that shares its memory, was written in place since it was saved.
   bool changed() const { return counter_.enabled() && counter_.current_version() != saved_; }
 
   /// True if `tensor` is the saved tensor, or shares its memory through views, and was written
@@ -94,7 +94,7 @@ class REMAT_API SavedVersion {
   uint64_t writes() const { return writes_; }
   /// Address of the tensor that was saved, which may be gone.
   const void* tensor() const { return tensor_; }
-  /// True if the op that saved it writes it too, and says so to nobody.
+  /// True if the op that saved the tensor also writes it, without a mark in the op's schema.
   bool is_written_by_op() const;
 
   /// True if `tensor` is the saved tensor, or shares its memory through views.
@@ -105,7 +105,7 @@ class REMAT_API SavedVersion {
   /// True if `tensor`, which has the saved tensor's memory, was written without a new version
   /// (through a tensor with its own version counter), as far as sampled bytes tell.
   bool has_other_bytes(const at::Tensor& tensor) const;
-  /// As above, for the storage of a strided tensor whose value somebody has copied since.
+  /// Overload for the storage of a strided tensor whose value hooks have copied since.
   bool has_other_bytes(const c10::Storage& storage) const;
 
   /// "is at version 2; expected version 1 instead"

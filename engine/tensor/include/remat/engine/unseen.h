@@ -25,7 +25,7 @@ const at::impl::VariableHooksInterface& libtorch_variable_hooks();
 ///
 /// Note [Unseen copies]: ops that alias a tensor's memory (tensor_data(), detach(), views) also
 /// reach dispatch modes, as `aten::detach`, and a mode's handler may call anything. A plain program
-/// has no such op, and a replay has other ones than its forward.
+/// has no such op, and a replay has other aliasing ops than its forward.
 class Unseen {
  public:
   Unseen() {
@@ -42,7 +42,7 @@ class Unseen {
  private:
   using Tls = c10::impl::TorchDispatchModeTLS;
   InterceptionOff off_;
-  std::optional<Tls> modes_;  // The hidden ones.
+  std::optional<Tls> modes_;  // The hidden dispatch modes.
 };
 
 /// Like Unseen, for ops on memory: no graph is recorded.

@@ -19,7 +19,7 @@ namespace remat {
 /// value at the time of saving. So writes are numbered process-wide, each slot notes the last write
 /// that had begun, and a slot whose tensor was written since without a new version raises in
 /// backward. Batch norm in training saves the statistics that it writes and never reads them again,
-/// so their slots skip this check.
+/// so the slots of these statistics skip this check.
 ///
 /// An instance spans an op that writes arguments; call finish() once the op has run. Use it on one
 /// thread.

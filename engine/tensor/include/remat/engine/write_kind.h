@@ -12,9 +12,9 @@
 namespace remat {
 
 enum class WriteKind : uint8_t {
-  kReads,  ///< Reads them too, or unknown.
-  kWhole,  ///< Writes all of them and reads none.
-  kPart,   ///< Writes some of them, always the same ones, and reads none.
+  kReads,  ///< The op reads elements of the argument, too, or the kind of write is unknown.
+  kWhole,  ///< The op writes all elements and reads none.
+  kPart,   ///< The op writes some elements, always the same ones, and reads none.
 };
 
 /// How `call` writes argument `i`. Call it before the op runs.
