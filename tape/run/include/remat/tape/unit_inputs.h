@@ -18,8 +18,8 @@
 
 namespace remat {
 
-/// The values that a unit's replays start from. Each is released with the last live slot that is
-/// made from it. Set on the forward's thread; everything else may be called from any thread.
+/// The values that a unit's replays start from. Each value is released with the last live slot that
+/// is made from it. Set on the forward's thread; everything else may be called from any thread.
 class UnitInputs {
  public:
   using Values = std::vector<std::shared_ptr<const CutValue>>;
@@ -29,7 +29,7 @@ class UnitInputs {
   struct Found {
     Values values;
     std::vector<Positions> of_slot;  ///< The inputs that each slot is made from.
-    std::vector<uint32_t> missing;   ///< Made by no record of the unit, and not given.
+    std::vector<uint32_t> missing;   ///< Needed, but neither made in the unit nor inputs.
   };
 
   /// Walks back from the slots of `part` that are live in `region`. `given(value)` returns the
@@ -50,7 +50,7 @@ class UnitInputs {
 
  private:
   mutable std::mutex mutex_;
-  Values values_;                   // Null if no live slot needs it.
+  Values values_;                   // Null where no live slot needs the value.
   std::vector<uint32_t> readers_;   // Number of live slots per value.
   std::vector<Positions> of_slot_;  // Empty for dead slots.
 };
