@@ -18,7 +18,7 @@ void ForwardBackwards::before_backward(const EdgeList& roots) {
   region_.inner_backwards().any = true;
   if (calls_) calls_->check_backward(roots);
   if (state_.recorder) state_.recorder->give_up("a backward in the function");
-  // Called first: replays around set other .grads there.
+  // The observer around comes first: in a replay it sets other .grads.
   if (around()) around()->before_backward(roots);
   if (!is_replayed()) return;
   region_.inner_backwards().roots.push_back(hash_of_views(roots));

@@ -147,8 +147,7 @@ UnitInputs::Values UnitInputs::held() const {
   return all;
 }
 
-// Frees one value at a time: its destructor may call release(), through a group's slot. No
-// allocation.
+// One value at a time: its destructor may call release() again (a group's slot). Allocates nothing.
 void UnitInputs::release(size_t slot) noexcept {
   for (;;) {
     std::shared_ptr<const CutValue> dead;  // Destroyed after the lock is released.
