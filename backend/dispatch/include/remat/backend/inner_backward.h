@@ -15,7 +15,7 @@ namespace remat::detail {
 ///
 /// Note [Inner backwards]: a backward inside a region's function is part of the function. The
 /// region's scopes are on the thread that runs the function, and see what the nodes do. Autograd's
-/// device threads have no scopes in the forward. But a replay may run on such a thread, where its
+/// device threads have no scopes in the forward. But a replay may run on a device thread, where its
 /// scopes would see these nodes, and slots would shift.
 ///
 /// Note [Dry backward]: autograd makes its device threads at the first backward of the process. The
