@@ -110,7 +110,6 @@ UnitInputs::Found CutUnits::search(size_t unit) {
       [&](uint32_t value) { return outer_value(value, unit); }, needed_);
 }
 
-/// Number of live slots in all units.
 size_t CutUnits::live_slots() const {
   size_t sum = 0;
   for (const auto& region : regions_) sum += region ? region->live_count() : 0;
@@ -153,7 +152,7 @@ void CutUnits::drop_unread_slots(size_t group) {
     const std::shared_ptr<CutValue>& value = entry->second.second;
     if (value.use_count() > 1) continue;
     slot.ref = {};
-    if (!value) regions_[group]->release(regions_[group]->slot(i));  // Else the value does.
+    if (!value) regions_[group]->release(regions_[group]->slot(i));  // Else `value` does that.
     group_slots_[group].erase(entry);
   }
 }

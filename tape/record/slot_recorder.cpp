@@ -19,7 +19,7 @@
 namespace remat {
 namespace {
 
-/// True if `op` leaves bytes of `tensor`, which the op has made and saves for backward, unwritten.
+/// True if `op`, which makes `tensor` and saves it for backward, leaves bytes of it unwritten.
 bool leaves_gaps(const OpInfo& op, const at::Tensor& tensor) {
   const bool has_byte_gaps = op.facts().has(OpFact::kLeavesByteGaps);
   return op.facts().has(OpFact::kLeavesGaps) ||

@@ -153,7 +153,7 @@ void TapeRecorder::after_op(const OpCall& call) {
   op_.has_run = !gave_up();
   if (op_.has_run) add_made(call);
   op_.has_run = false;
-  op_.written.clear();  // Memory that a handler made must die with it.
+  op_.written.clear();  // Memory that a handler made must die with the handler.
 }
 
 /// Records what the op that has run has made, written and saved.

@@ -16,7 +16,6 @@ namespace {
 using Found = UnitInputs::Found;
 using Positions = UnitInputs::Positions;
 
-/// The search for one unit.
 class InputSearch {
  public:
   using Given = c10::function_ref<std::shared_ptr<const CutValue>(uint32_t value)>;

@@ -21,9 +21,9 @@ namespace remat {
 /// Note [Where the rest is cut]: after a difference from the plan, the rest of a tape gets new
 /// cuts. All values that cross such a cut are kept, even if autograd saves none of them, so a bad
 /// cut costs memory. A cut comes where few bytes are alive that were made since the difference and
-/// are neither saved nor kept: at first at most the bytes that a segment may allocate plus those
-/// copied meanwhile, later at most the bytes that the segment has saved. Without such a position,
-/// autograd keeps the rest, or the rest is one segment.
+/// are neither saved nor kept: at the first cut at most the bytes that a segment may allocate plus
+/// those copied meanwhile, later at most the bytes that the segment has saved. Without such a
+/// position, autograd keeps the rest, or the rest is one segment.
 class RestMemory {
  public:
   /// `segment_bytes`: new memory in a segment of the rest (Cuts::rest_bytes). `without_cpu`: CPU

@@ -81,7 +81,7 @@ class TapeComparison {
   const std::function<void(const TapeDifference&)> differs_;
   const OpInfo* op_ = nullptr;  // The op that began last.
   size_t record_ = 0;           // Index of the record that the op may make.
-  std::vector<std::pair<uint32_t, uint32_t>> memories_;  // By add_memory(), with originals.
+  std::vector<std::pair<uint32_t, uint32_t>> memories_;  // Values of add_memory() with originals.
   // Buffers of the last op, reused for their memory.
   c10::SmallVector<uint32_t, 8> values_;
   FirstPosition<uint32_t> seen_;

@@ -126,7 +126,7 @@ struct TapePart {
   static constexpr uint32_t kOpen = ~uint32_t{0};
 
   std::vector<TapeSlot> slots{};  ///< Indexed by slot number in the part's region.
-  uint32_t begin = 0;             ///< Its records are [begin, end).
+  uint32_t begin = 0;             ///< The part's records are [begin, end).
   uint32_t end = kOpen;
   bool is_group = false;
 };
@@ -179,7 +179,7 @@ class REMAT_API Tape {
   }
 
   /// Calls visit(name, tensor, storage) for each tensor that only the tape holds, or that the outer
-  /// region holds for it. Weights and other outside tensors that others hold, too, are left out.
+  /// region holds for the tape. Leaves out weights and other tensors that others hold, too.
   void visit_held(c10::function_ref<void(const std::string&, const TensorMeta&, const HeldStorage&)>
                       visit) const;
 

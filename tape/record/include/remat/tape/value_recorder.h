@@ -72,7 +72,7 @@ class ValueRecorder {
 
   /// Code in the region whose ops are not seen has made `tensor`: the tape holds `tensor`.
   void adopt(const at::Tensor& tensor);
-  /// Adopts the parts of a tensor subclass that an op on plain tensors has made, such as the op
+  /// Adopts the inner tensors of `wrapper`, which an op on plain tensors has made, such as the op
   /// that wraps a collective's result.
   void adopt_parts(const at::Tensor& wrapper);
   /// Like adopt(), for memory that nobody has written: the op that is about to run overwrites it.

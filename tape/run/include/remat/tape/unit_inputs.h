@@ -39,13 +39,13 @@ class UnitInputs {
                     c10::function_ref<std::shared_ptr<const CutValue>(uint32_t value)> given,
                     std::vector<bool>& needed);
 
-  /// Holds the inputs that live slots of `region` need, instead of those held before.
+  /// Holds the inputs that live slots of `region` need, instead of the inputs held before.
   void set(Found found, const Region& region);
 
   /// The inputs that live slots need.
   Values held() const;
 
-  /// The slot has died.
+  /// The slot has died: gives up the inputs that no other live slot needs.
   void release(size_t slot) noexcept;
 
  private:
