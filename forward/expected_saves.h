@@ -40,7 +40,7 @@ class ExpectedSaves {
   /// region that has the same tensor as an argument.
   SavedCall* call_that_saves(const at::Tensor& tensor);
 
-  /// has(): true if `call` has expected saves. Then next_name() names the tensor being saved, once.
+  /// True if `call` has expected saves. Then next_name() returns the name of the next saved tensor.
   bool has(const SavedCall& call) { return find(call) != nullptr; }
   const std::string& next_name(const SavedCall& call);
   /// True if code after the call has written the tensor being saved, an argument of the call.

@@ -33,7 +33,7 @@
 namespace remat {
 
 /// The stack of running calls. Its parts handle results and writes of SAVE calls, tensors saved in
-/// SAVE calls, ops in them, and collectives. Handling calls that throw makes it a large class.
+/// SAVE calls, ops in them, and collectives. A large class, as it also handles calls that throw.
 class ForwardCalls final : public NamedCalls {
  public:
   ForwardCalls(ForwardState& state, OutsideWatch& outside, ForwardSlots& slots);
@@ -93,6 +93,7 @@ class ForwardCalls final : public NamedCalls {
   void finish();
 
  private:
+  /// SAVE calls, calls inside SAVE calls, RECOMPUTE calls, calls in a backward of the function.
   enum class Open : uint8_t { kSaved, kInner, kRecomputed, kUnwatched };
 
   c10::ArrayRef<at::Tensor> as_seen(c10::ArrayRef<at::Tensor> tensors,

@@ -68,7 +68,7 @@ class ForwardOps final : public OpObserver {
   bool is_written_down_ = false;
   bool casts_weight_ = false;                 // A cast that autocast's cache could answer.
   Origin made_ = Origin::inside();            // Origin of the op's results, if not logged.
-  at::Tensor cast_leaf_;                      // Argument of the op, if casts_weight_.
+  at::Tensor cast_leaf_;                      // The leaf that is cast, if casts_weight_.
   std::vector<GeneratorMark> marks_;          // Generators before it, if it may draw.
   std::vector<const void*> made_by_handler_;  // Memory that its handler seems to have made.
 };

@@ -54,10 +54,10 @@ Origin OutsideWatch::origin_of(const at::Tensor& tensor) {
 }
 
 // Note [Wrappers]: a tensor subclass with __torch_dispatch__ (DTensor, TwoTensor, ...) is
-// identified by its inner tensors, since the class makes it by a constructor that no op shows, and
-// a replay makes another one. If the region has made one of the inner tensors, it has made the
-// wrapper. If all are from outside, nobody can tell whether the wrapper is from outside, too; so
-// two wrappers of the same memory count as one, in the forward and in the replay.
+// identified by its inner tensors, since the class makes wrappers by a constructor that no op
+// shows, and a replay makes another wrapper. If the region has made one of the inner tensors, it
+// has made the wrapper. If all are from outside, nobody can tell whether the wrapper is from
+// outside, too; so two wrappers of the same memory count as one, in the forward and in the replay.
 Origin OutsideWatch::origin_of_wrapper(const at::Tensor& wrapper) {
   const std::vector<at::Tensor> inner = inner_tensors(wrapper);
   Origin origin = state_.storages.find_made(inner);
@@ -191,7 +191,6 @@ void OutsideWatch::keep_part(const at::Tensor& tensor, OutsideStorage& outside,
   let_replays_wait(tensor.device(), region_.streams());
 }
 
-// A SAVE call writes the tensor, or has: keeps all of its storage.
 void OutsideWatch::keep_before_write(const at::Tensor& tensor, Origin origin) {
   OutsideStorage& outside = region_.outside()[origin.number()];
   if (!outside.is_written()) outside.begin_write(tensor);

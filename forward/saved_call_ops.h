@@ -74,8 +74,8 @@ class SavedCallOps {
   CallSavedTensors& saves_;
   CallCollectives& collectives_;
   SavedCall& running_;
-  /// The running call has made made_ and, without storage, made_opaque_. Earlier calls have made
-  /// made_earlier_, in which storages may be dead.
+  /// Memory that the running call has made: made_, and made_opaque_ for tensors without storage.
+  /// made_earlier_: made by all earlier calls, perhaps dead.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made_;
   std::vector<at::Tensor> made_opaque_;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made_earlier_;

@@ -48,7 +48,7 @@ class REMAT_API ForwardScope final : public Scope, RegionRun {
   uint64_t replay_id() const override { return 0; }
   TraceScope trace_scope() const override;
   NamedCalls& named_calls() override;
-  std::any capture_context() override { return {}; }  // Slots need none.
+  std::any capture_context() override { return {}; }  // An outer region's slots need no context.
 
  private:
   class SlotHook;
