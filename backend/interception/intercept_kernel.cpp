@@ -340,8 +340,8 @@ void intercept_size_query(const OperatorHandle& op, DispatchKeySet keys, Stack* 
 }
 
 // Note [Notes for the allocator]: record_stream() is marked as a write of its tensor, but only
-// tells the allocator that a stream uses the memory. It is not part of a region's computation, and
-// a replay may name another stream, since functions may make new ones each time they run.
+// tells the allocator that a stream uses the memory. The call is no part of a region's computation,
+// and a replay may name another stream, as functions may make new streams each time.
 void intercept_note(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   if (is_seen(keys)) {
     c10::IValue& noted = torch::jit::peek(*stack, 0, op.schema().arguments().size());

@@ -39,8 +39,8 @@ class REMAT_API OnThisThread {
 REMAT_API void before_backward_inside(const EdgeList& roots, const EdgeList& ends,
                                       bool accumulates);
 
-/// Call it when that backward has ended without an exception, and is about to return `gradients`.
-/// In a replay this may stop the replay. Throws ReplayMismatch if the gradients differ from the
+/// Call it when the backward has ended without an exception, and is about to return `gradients`. In
+/// a replay this may stop the replay. Throws ReplayMismatch if the gradients differ from the
 /// forward's.
 REMAT_API void after_backward_inside(c10::ArrayRef<at::Tensor> gradients);
 
