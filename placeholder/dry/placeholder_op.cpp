@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Ops on placeholders. On dry tensors they run by Meta kernels, dry kernels or composite kernels;
-// on those of results, only if they need metadata alone.
+// on placeholders of results, only if they need metadata alone.
 #include <remat/placeholder/placeholder_op.h>
 
 #include <ATen/ExpandUtils.h>

@@ -28,7 +28,7 @@ class MetaCall {
  public:
   MetaCall(const c10::OperatorHandle& op, torch::jit::Stack& stack) : op_(op), stack_(stack) {}
 
-  /// Replaces the arguments on top of the stack by meta tensors, including real ones.
+  /// Replaces the arguments on top of the stack, real tensors too, by meta tensors.
   void replace_arguments(Numbers numbers);
 
   /// Replaces the results on top of the stack by dry tensors or, if they share storage with an

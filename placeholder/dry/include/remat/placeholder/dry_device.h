@@ -58,9 +58,9 @@ class REMAT_API DryDeviceGuard final : public c10::impl::DeviceGuardImplInterfac
 /// Note [The accelerator]: once PrivateUse1 has a name, `at::getAccelerator()` returns PrivateUse1,
 /// where it returned CUDA before (whenever LibTorch's CUDA libraries are loaded, with or without a
 /// GPU). Autograd's nodes ask the accelerator for their stream, so from then on a node on CUDA has
-/// none, and the engine asserts that it has one. Pinned memory, DataLoader and torch.compile ask
-/// the accelerator, too. So if another accelerator has a device, register_device() throws before it
-/// changes anything. Without a GPU nothing can be pinned.
+/// no stream, and the engine asserts that it has one. Pinned memory, DataLoader and torch.compile
+/// ask the accelerator, too. So if another accelerator has a device, register_device() throws
+/// before it changes anything. Without a GPU nothing can be pinned.
 class REMAT_API DryHooks final : public at::PrivateUse1HooksInterface {
  public:
   DryHooks();
