@@ -31,7 +31,7 @@ bool is_receive(const std::string& op) {
   return op.find("c10d::recv") != std::string::npos;
 }
 
-/// True if the caller waits for it later. Sends and receives do not say, so they count as async.
+/// True if the caller waits for `call` later. Sends and receives do not say, and count as async.
 bool is_async(const OpCall& call) {
   const auto& arguments = call.info().op().schema().arguments();
   for (const auto i : c10::irange(arguments.size())) {
@@ -47,7 +47,7 @@ void CallCollectives::before_op(const OpCall& call) {
 }
 
 // Collectives write without a new version: autograd does not notice that a saved tensor has
-// changed, and goes on with the new value. A replay would give it the old one.
+// changed, and goes on with the new value. A replay would give autograd the old value.
 void CallCollectives::note_received(const OpInfo& op, const at::Tensor& tensor,
                                     Origin origin) const {
   for (const Slot& slot : state_.slot_region()->slots()) {

@@ -32,16 +32,16 @@ class CallCollectives {
 
   /// An op of a SAVE call is about to run: a collective, a send or a receive.
   void before_op(const OpCall& call);
-  /// The op writes `tensor`. Throws NotImplementedError if an op of the region has saved it.
+  /// `op` writes `tensor`. Throws NotImplementedError if an op of the region has saved `tensor`.
   void note_received(const OpInfo& op, const at::Tensor& tensor, Origin origin) const;
   /// `call`, of a collective, has returned `results`.
   void end_call(const SavedCall& call, const CallResults& results);
 
-  /// An op outside SAVE calls is about to read the inner tensors of `wrapper`, a tensor subclass;
-  /// null if a slot or the user needs them. Handles results of functional collectives.
+  /// `reader`, an op outside SAVE calls, is about to read the inner tensors of `wrapper`, a tensor
+  /// subclass; null if a slot or the user needs them. Handles results of functional collectives.
   void read_inside(const at::Tensor& wrapper, const OpInfo* reader);
 
-  /// The function has returned: keeps results that it has waited for.
+  /// The function has returned: keeps results of collectives that have ended.
   void finish();
 
  private:
@@ -53,7 +53,7 @@ class CallCollectives {
   PendingWrites& pending_;
   struct Unread {
     at::Tensor tensor;
-    size_t slot;  // Number of slots at that time.
+    size_t slot;  // Number of slots when the call ended.
     c10::IValue work;
   };
   std::vector<Unread> unread_;  // Results of async collectives, for the host.

@@ -101,7 +101,7 @@ size_t CallProducts::product_of(const at::Tensor& tensor) {
   const size_t number = calls.add_product(CallProduct(calls.records().size() - 1, tensor));
   if (memory) state_.storages.enter(memory, Origin::product(number));
   CallProduct& product = calls.product(number);
-  // A placeholder cannot replace these: there are no bytes to save, or more than bytes.
+  // A placeholder cannot replace an opaque product, and saves nothing for a product without bytes.
   if (product.is_opaque() || product.size_bytes() == 0 || !placeholders_work)
     keep(product, tensor, {.kind = KeepReason::Kind::kNeeded, .reader = {}});
   return number;
@@ -204,11 +204,11 @@ void CallProducts::read(size_t number, const at::Tensor& tensor, const OpInfo* r
   KeepReason reason = reason_for(reader);
   if (reason.kind == KeepReason::Kind::kBareRead) report_implicit(product, reason.reader);
   keep(product, tensor, std::move(reason));
-  // A replay copies its value to where the earlier products on that storage were.
+  // A replay copies the product's value to where the earlier products on that storage were.
   for (auto base = base_products_.find(number); base != base_products_.end();
        base = base_products_.find(base->second)) {
     CallProduct& before = region_.calls().product(base->second);
-    if (before.needs_memory()) break;  // Then all earlier ones do, too.
+    if (before.needs_memory()) break;  // Then all earlier products do, too.
     before.mark_memory_needed();
   }
 }
@@ -238,9 +238,9 @@ bool CallProducts::is_of_collective(size_t number) const {
   return !calls.records()[calls.product(number).call()].call.collective.empty();
 }
 
-// A store is for what the region makes: weights stay where they are, and the region's arguments
-// where the region keeps them. In a backward inside the call these cannot be told apart: a tensor
-// that it unpacks may have been recomputed.
+// A store is for tensors that the region makes: weights stay where they are, and arguments where
+// the region keeps them. In a backward inside the call, such tensors cannot be told apart: a tensor
+// that the backward unpacks may have been recomputed.
 bool CallProducts::may_store(const CallRecord& record, const at::Tensor& tensor) const {
   if (record.call.policy != Policy::kOffload || !has_layout(tensor) || !state_.is_own_code())
     return false;

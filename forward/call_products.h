@@ -28,12 +28,12 @@
 
 namespace remat {
 
-/// Note [What a SAVE call keeps]: of the tensors that autograd saves in it, those made by the call,
-/// by another SAVE call or outside the region are kept, as without remat. Those made by code of the
-/// region that a replay runs again are not: a replay gets them from the call's arguments
+/// Note [What a SAVE call keeps]: tensors that autograd saves in the call are kept, as without
+/// remat, if the call, another SAVE call or code outside the region made them. If code of the
+/// region that a replay runs again made them, a replay gets them from the call's arguments
 /// (CallRecord::refills). The call's results are kept when an op outside SAVE calls reads their
-/// data. At the end of the region they are released if no slot comes after that op, because no
-/// replay gets there.
+/// data. At the end of the region, a kept result is released if no slot comes after the op that
+/// read it, because no replay gets there.
 class CallProducts {
  public:
   /// `running` is the running SAVE call.
@@ -55,7 +55,7 @@ class CallProducts {
 
   /// The running SAVE call ends: results kept from here on use the present hooks and context.
   void end_call();
-  /// The hooks of the call that made product `number` are not used again.
+  /// Forgets the hooks that end_call() noted for the call that made product `number`.
   void forget_hooks(size_t number) { ends_[region_.calls().product(number).call()].first = {}; }
 
   /// Describes result `position` of the running SAVE call. Throws if a replay could not replace it.
@@ -63,7 +63,7 @@ class CallProducts {
   /// Adds a write of the running call.
   void add_write(const SavedCall::Written& written);
 
-  /// The product whose value the tensor has: made by a call, or written outside by one.
+  /// Number of the product whose value the tensor has: a call made it, or wrote it outside.
   std::optional<size_t> product_in(const at::Tensor& tensor) const;
 
   /// An op outside SAVE calls is about to use a tensor of this origin as argument `argument`.
@@ -72,13 +72,13 @@ class CallProducts {
   void need(const at::Tensor& tensor);
   /// `reader` is about to read product `number`; null for unobserved code.
   void read(size_t number, const at::Tensor& tensor, const OpInfo* reader);
-  /// `tensor` has the value of that product, which is about to be written.
+  /// `tensor`, which has the value of `product`, is about to be written.
   void keep_copy(CallProduct& product, const at::Tensor& tensor);
-  /// True if a SAVE call of a collective has made or written it.
+  /// True if a SAVE call of a collective has made or written product `number`.
   bool is_of_collective(size_t number) const;
 
-  /// The pair that gets a tensor that autograd saves in a call, unless a pair was opened in the
-  /// call.
+  /// The pair that keeps `tensor`, which autograd saves in a call; `is_opened_in_call` is true if
+  /// the call itself has opened a pair, which then comes first.
   UserPair pair_for_saved(const CallRecord& record, const at::Tensor& tensor,
                           c10::function_ref<bool()> is_opened_in_call) const;
 
@@ -105,8 +105,8 @@ class CallProducts {
   std::vector<std::pair<UserPair, std::any>> ends_;
   int recomputed_ = 0;                                   // Number of running RECOMPUTE calls.
   std::unordered_set<size_t> outside_in_graph_;          // Outside storages that joined the graph.
-  std::unordered_map<size_t, size_t> outside_products_;  // By outside storage, until it is read.
-  std::unordered_map<size_t, size_t> base_products_;     // The previous product on its storage.
+  std::unordered_map<size_t, size_t> outside_products_;  // By outside storage, until read.
+  std::unordered_map<size_t, size_t> base_products_;     // By product: previous one on its storage.
 };
 
 }  // namespace remat

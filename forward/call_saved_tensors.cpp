@@ -69,7 +69,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     if (record.ended) region_->calls().find_results(*kept_);
     UserPair pair = calls_->pair_for(record, tensor);
     const bool is_with_user = calls_->slots_.gives_to_user(record.call.keep, pair);
-    // A region in the call keeps an alias, and tracks writes itself.
+    // A region inside the call keeps an alias, and tracks writes itself.
     is_compared_ = is_with_user && saved_original(tensor).is_same(tensor);
     if (is_with_user || calls_->state_.scope.previous()) note_others(tensor);
     sample(tensor);
@@ -83,7 +83,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     }
   }
 
-  /// The op that saved it has run.
+  /// The op that saved the tensor has run.
   void pack_pending() {
     const auto [tensor, pair] = *std::exchange(waiting_, std::nullopt);
     try {
@@ -124,8 +124,8 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
       others_ = std::make_unique<const ForwardMemory>(*std::move(memory));
   }
 
-  /// Returns what hooks or a store bring back, or the memory that they copied it from: see Note
-  /// [Memory that others hold].
+  /// Returns the tensor that hooks or a store bring back, or the memory that they have copied: see
+  /// Note [Memory that others hold].
   at::Tensor given_back(bool is_there) const {
     at::Tensor tensor = value_->unpack();
     const bool is_kept = is_on_kept_storage(tensor);
@@ -145,8 +145,8 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     return tensor;
   }
 
-  /// Notes the version: hooks that copy go on with the present values, plain autograd with later
-  /// ones.
+  /// Notes the version: hooks that copy keep the present values, plain autograd would use later
+  /// values.
   void sample(const at::Tensor& tensor) {
     version_.emplace(tensor, is_compared_ && calls_->is_from_outside(tensor));
   }
@@ -168,7 +168,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     value_.emplace(tensor_data(tensor), /*is_output=*/false);
   }
 
-  /// Checks a tensor that hooks have, which may have copied it before a write without a version.
+  /// Checks that no write without a version came after hooks may have copied the tensor.
   void check_original(bool is_strided) const {
     TORCH_CHECK(!changed_by_alias(*version_), where(), kResultChanged);
     const bool is_comparable = is_strided && !version_->is_written_by_op();
@@ -184,7 +184,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
                     "'");
   }
 
-  // Nothing is adopted then: it may be a weight that no op outside the call has used yet.
+  // Such a tensor is not adopted: it may be a weight that no op outside the call has used yet.
   bool is_on_kept_storage(const at::Tensor& tensor) const {
     return kept_->storage.address() && kept_->storage.address() == memory_of(tensor);
   }
@@ -202,7 +202,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
   std::optional<std::pair<at::Tensor, UserPair>> waiting_;
 };
 
-// Autograd keeps the saved tensor itself, whatever memory that gets later.
+// Autograd keeps the saved tensor itself, whatever memory the tensor gets later.
 void CallSavedTensors::before_set_data(const at::Tensor& tensor) {
   for (const KeptTensor& kept : std::as_const(*state_.region).calls().kept()) {
     const bool is_it = kept.tensor == tensor.unsafeGetTensorImpl() && kept.storage.address() &&
@@ -225,7 +225,7 @@ CallSavedTensors::~CallSavedTensors() {
 
 // Note [Packed when the op has run]: an op may save an argument that its kernel writes afterwards
 // (the noise of rrelu_with_noise), and schemas do not always say so. The tensor itself then has the
-// new values, but a copy that hooks or a store make at once has not. So tensors for the user are
+// new values, but a copy that hooks or a store make at once does not. So tensors for the user are
 // packed when the op has run. Tensors that the op saves after such a tensor wait, too, to be packed
 // in order.
 void CallSavedTensors::pack_pending() {
@@ -299,7 +299,7 @@ std::string CallSavedTensors::next_name(SavedCall& call, const at::Tensor& tenso
 
 bool CallSavedTensors::add_refill(SavedCall& call, const at::Tensor& tensor) {
   if (expected_.has(call) && expected_.is_written(call)) return false;
-  // After the call, code of a custom function's forward may have saved tensors of its own.
+  // After the call, a custom function's forward may have saved other tensors.
   const size_t next_slot = call.record->first_slot + call.record->refills.size();
   if (state_.region->slots().size() != next_slot) return false;
   if (!has_layout(tensor) || !memory_of(tensor) || call.has_written(tensor)) return false;

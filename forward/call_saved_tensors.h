@@ -27,8 +27,8 @@
 
 namespace remat {
 
-/// Turns such a tensor into a slot that is filled from the call's arguments, or has it kept by the
-/// scopes around the region: see Note [What a SAVE call keeps].
+/// Turns a tensor saved in a SAVE call into a slot that is filled from the call's arguments, or has
+/// the scopes around the region keep it: see Note [What a SAVE call keeps].
 class CallSavedTensors {
  public:
   /// `running` is the running SAVE call. `before_slot` is called with tensors that code outside
@@ -80,7 +80,7 @@ class CallSavedTensors {
   /// The innermost of `depth` calls, which is inside the SAVE call, has thrown.
   void forget_names(size_t depth) noexcept;
 
-  /// True if the next tensor that autograd saves may be a call's; then make_hooks() is for it.
+  /// True if autograd may save the next tensor for a SAVE call: then use make_hooks().
   bool takes_saved() const { return running_.record || !expected_.empty(); }
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks();
 
@@ -108,8 +108,8 @@ class CallSavedTensors {
   SavedCall& running_;
   const std::function<void(const at::Tensor&)> before_slot_;
   ExpectedSaves expected_;
-  std::vector<Named> named_;                  // In running_.
-  ScopePlace place_;                          // Position where running_ began.
+  std::vector<Named> named_;                  // Named in running_.
+  ScopePlace place_;                          // Scopes where running_ began.
   std::vector<Hook*> pending_;                // For the running op, in order: see pack_pending().
   std::vector<const KeptTensor*> exchanged_;  // Tensors that got other memory since.
 };

@@ -38,13 +38,13 @@ void ExpectedSaves::end_call(SavedCall& running) {
 }
 
 /// True if autograd saves `tensor` for the call. If no gradient is needed it saves nothing, and the
-/// next node may save the same tensor. A custom function has its node before its forward runs.
+/// next node may save the tensor. A custom function has its node before its forward runs.
 bool ExpectedSaves::Expected::takes(const at::Tensor& tensor) {
   if (is_packing) return false;  // User code is running in a pack hook.
   const bool is_next_node = at::sequence_number::peek() == next_node;
   const Saving now = saving ? saving() : Saving{is_next_node ? State::kMaybe : State::kDone};
   if (now.state == State::kNow) {
-    if (now.count != tensors.size()) return false;  // Code run again has set up ctx anew.
+    if (now.count != tensors.size()) return false;  // Another run of the code has set up ctx anew.
     position = now.position;
   } else if (now.state == State::kMaybe) {
     while (position < tensors.size() && !tensors[position].defined()) ++position;
@@ -70,7 +70,7 @@ SavedCall* ExpectedSaves::call_that_saves(const at::Tensor& tensor) {
 
 void ExpectedSaves::end(bool by_op) noexcept {
   for (size_t i = calls_.size(); i-- > 0;) {
-    if (i >= calls_.size() || calls_[i].is_packing) continue;  // Destructors may end others.
+    if (i >= calls_.size() || calls_[i].is_packing) continue;  // Destructors may end other calls.
     const SavingState& saving = calls_[i].saving;
     const State state = saving ? saving().state : State::kDone;
     if (state == State::kNotYet || (by_op && state == State::kMaybe)) continue;

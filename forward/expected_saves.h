@@ -32,23 +32,23 @@ class ExpectedSaves {
   void end_call(SavedCall& running);
 
   bool empty() const { return calls_.empty(); }
-  /// Gives up expected saves, except those that come later; with `by_op`, also keeps those that may
-  /// come.
+  /// Gives up expected saves, except those that are still to come (kNotYet) and, with `by_op`,
+  /// those that may come (kMaybe).
   void end(bool by_op = false) noexcept;
 
-  /// The call for which autograd saves `tensor`. Null if it saves for other code or for a region,
-  /// which may have the same tensor as an argument.
+  /// The call for which autograd saves `tensor`. Null if autograd saves for other code, or for a
+  /// region that has the same tensor as an argument.
   SavedCall* call_that_saves(const at::Tensor& tensor);
 
-  /// has() is true if `call` has expected saves. Then next_name() is the name of its tensor being
-  /// saved.
+  /// True if `call` has expected saves. Then next_name() returns the name of the next saved tensor.
   bool has(const SavedCall& call) { return find(call) != nullptr; }
   const std::string& next_name(const SavedCall& call);
-  /// True if code after the call has written that tensor: then an argument differs from the call's.
+  /// True if code after the call has written the tensor being saved, an argument of the call.
   bool is_written(const SavedCall& call);
 
-  /// Marks the pack hook of that tensor, in which code of the user, and so any call, may run. If it
-  /// fails, the call's other expected saves are given up. `call` is its index.
+  /// Enclose the pack hook of the tensor being saved, in which user code, and so any call, may run.
+  /// If the hook fails, the call's other expected saves are given up. end_pack() gets the call's
+  /// index.
   void begin_pack(const SavedCall& call);
   void end_pack(size_t call, bool has_failed) noexcept;
 
@@ -57,10 +57,10 @@ class ExpectedSaves {
   struct Expected {
     SavedCall call{};
     SavingState saving{};
-    uint64_t next_node = 0;  // When the call ended.
+    uint64_t next_node = 0;  // Next sequence number at the call's end.
     std::vector<at::Tensor> tensors{};
     std::vector<std::string> names{};
-    std::vector<uint32_t> versions{};  // When the call ended.
+    std::vector<uint32_t> versions{};  // At the call's end.
     size_t position = 0;               // Position of the tensor being saved.
     bool is_packing = false;           // The tensor at `position` is being packed.
 

@@ -18,7 +18,7 @@
 
 namespace remat {
 
-/// Records what a replay, which runs them too, is compared with, and the .grad that it finds.
+/// Records what a replay's own backward passes are compared with, and the .grads they must find.
 class ForwardBackwards final : public BackwardObserver {
  public:
   /// `calls` is null until the first named call.
@@ -31,7 +31,7 @@ class ForwardBackwards final : public BackwardObserver {
   void after_backward(c10::ArrayRef<at::Tensor> gradients) override;
 
  private:
-  /// True if the replay repeats the backward pass.
+  /// True if a replay repeats the backward pass.
   bool is_replayed() const {
     return region_.intercept() && !state_.is_saving && state_.is_own_code();
   }
@@ -45,7 +45,7 @@ class ForwardBackwards final : public BackwardObserver {
   // Tensors with their .grad before the running backward.
   std::vector<std::pair<at::Tensor, GradBefore>> grads_;
   // grads_written_: tensors whose .grad a backward has written in place. grads_made_: tensors whose
-  // earlier .grad replays know.
+  // .grad from before a replay can restore.
   std::unordered_set<const c10::TensorImpl*> grads_written_;
   std::unordered_set<const c10::TensorImpl*> grads_made_;
 };

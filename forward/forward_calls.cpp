@@ -74,7 +74,7 @@ NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::
   record.first_slot = state_.region->slots().size();
   names_.insert(record.call.name);
   products_.begin_call();
-  record.threw = call.is_saved();  // Until it runs.
+  record.threw = call.is_saved();  // Until begin_saved() has returned.
   if (call.is_saved()) begin_saved(record, seen);
   record.threw = false;
   open_.push_back(call.is_saved() ? Open::kSaved : Open::kRecomputed);
@@ -131,9 +131,9 @@ void ForwardCalls::log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arg
 }
 
 void ForwardCalls::begin_saved(CallRecord& record, c10::ArrayRef<at::Tensor> arguments) {
-  // Enters the arguments, so that a result that is an argument differs from one that the call
-  // makes, even if no op has used it. Done before the call counts as running: its arguments were
-  // not made in a SAVE call.
+  // Enters the arguments, so that a result that is an argument differs from a result that the call
+  // makes, even if no op has used it. Done before the call runs: the arguments were not made in a
+  // SAVE call.
   for (const at::Tensor& argument : arguments) {
     if (argument.defined()) outside_.origin_of(argument);
   }
@@ -186,8 +186,8 @@ void ForwardCalls::abandon_saved() noexcept {
   drop_unseen(close_saved());
 }
 
-// Replays run the call again, up to where it threw. The arguments are kept as soon as the function
-// goes on, since user hooks may get them, which cannot run while the exception propagates.
+// Replays run a call that threw again, up to where it threw. Its arguments are kept when the
+// function goes on: user hooks, which may get them, cannot run while the exception propagates.
 void ForwardCalls::keep_read_by_thrown() {
   auto read = std::exchange(thrown_.read, {});
   for (const at::Tensor& argument : read) need(argument);
@@ -195,7 +195,7 @@ void ForwardCalls::keep_read_by_thrown() {
 }
 
 // An op that throws may have written a part, without a new version. A replay runs the call again up
-// to where it threw, and nobody compares what it does.
+// to where it threw, and nobody compares those ops.
 void ForwardCalls::check_thrown() const {
   if (thrown_.writing == SavedCall::kNone) return;
   TORCH_CHECK_NOT_IMPLEMENTED(
@@ -212,7 +212,7 @@ void ForwardCalls::finish() {
   collectives_.finish();
 }
 
-// Also for a call inside a SAVE call of this region, which is a part of that call's work.
+// Matters only inside a SAVE call of this region, of which the skipped call is then a part.
 void ForwardCalls::before_skip(c10::ArrayRef<at::Tensor> writes,
                                c10::ArrayRef<at::Tensor> arguments) {
   if (!state_.is_saving) return;
@@ -250,7 +250,7 @@ std::vector<at::Tensor> ForwardCalls::end_saved(const CallResults& results) {
 // Note [What dies with a SAVE call]: finalizers of tensors that the call held may run ops, named
 // calls and whole regions. In plain code these tensors die later, with the graph or with the
 // region's caller. So they are destroyed as if outside the region, once the call no longer counts
-// as running, and nothing refers to its record or iterates over a list that they may add to.
+// as running, and nothing refers to the call's record or iterates over a list that they may add to.
 std::vector<at::Tensor> ForwardCalls::close_saved() noexcept {
   nodes_.back().second = at::sequence_number::peek();
   std::vector<at::Tensor> dying = ops_.end_call();
@@ -270,8 +270,8 @@ void ForwardCalls::name_saved(const std::vector<std::string>& names,
   if (state_.is_saving) saves_.name(names, tensors, open_.size());
 }
 
-// A tensor that a custom function saves may be read by no op outside SAVE calls. An argument of a
-// nested region is read by that region's ops, if at all.
+// A slot counts as a read: perhaps no op outside SAVE calls reads a tensor that a custom function
+// saves. But an argument of a nested region is read by that region's ops, if at all.
 void ForwardCalls::before_slot(const at::Tensor& tensor) {
   if (C10_UNLIKELY(is_of_python_class(tensor)))
     collectives_.read_inside(tensor, /*reader=*/nullptr);

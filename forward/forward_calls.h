@@ -33,8 +33,7 @@
 namespace remat {
 
 /// The stack of running calls. Its parts handle results and writes of SAVE calls, tensors saved in
-/// them, their ops, and collectives. These parts and the handling of calls that throw make it a
-/// large class.
+/// SAVE calls, ops in them, and collectives. A large class, as it also handles calls that throw.
 class ForwardCalls final : public NamedCalls {
  public:
   ForwardCalls(ForwardState& state, OutsideWatch& outside, ForwardSlots& slots);
@@ -68,11 +67,11 @@ class ForwardCalls final : public NamedCalls {
     if (C10_UNLIKELY(!thrown_.read.empty())) keep_read_by_thrown();
   }
 
-  /// The op uses `tensor` as argument `argument`.
+  /// The op is about to use `tensor` as argument `argument`.
   void before_use(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin) {
     products_.before_use(call, argument, tensor, origin);
   }
-  /// The op reads the inner tensors of `wrapper`.
+  /// The op is about to read the inner tensors of `wrapper`.
   void read_inside(const OpCall& call, const at::Tensor& wrapper) {
     collectives_.read_inside(wrapper, &call.info());
   }
@@ -80,7 +79,7 @@ class ForwardCalls final : public NamedCalls {
   /// A slot is about to be added for `tensor`, outside SAVE calls.
   void before_slot(const at::Tensor& tensor);
 
-  /// True if the next tensor that autograd saves may be a call's; then make_hooks() is for it.
+  /// True if autograd may save the next tensor for a SAVE call: then use make_hooks().
   bool takes_saved() const { return saves_.takes_saved(); }
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() { return saves_.make_hooks(); }
 
@@ -94,6 +93,7 @@ class ForwardCalls final : public NamedCalls {
   void finish();
 
  private:
+  /// SAVE calls, calls inside SAVE calls, RECOMPUTE calls, calls in a backward of the function.
   enum class Open : uint8_t { kSaved, kInner, kRecomputed, kUnwatched };
 
   c10::ArrayRef<at::Tensor> as_seen(c10::ArrayRef<at::Tensor> tensors,
@@ -120,14 +120,14 @@ class ForwardCalls final : public NamedCalls {
   SavedCallOps ops_;
   std::vector<Open> open_;                      // The innermost is last.
   std::unordered_set<std::string_view> names_;  // Names in the records.
-  /// From calls that threw: arguments that they have read (until the next op), and the index of one
-  /// that may have written.
+  /// Arguments read by calls that threw, until the next op, and the index of such a call that may
+  /// have written.
   struct Thrown {
     std::vector<at::Tensor> read;
     size_t writing = SavedCall::kNone;
   };
   Thrown thrown_;
-  std::vector<std::pair<uint64_t, uint64_t>> nodes_;  // Ranges of sequence numbers of SAVE calls.
+  std::vector<std::pair<uint64_t, uint64_t>> nodes_;  // Sequence numbers of nodes of SAVE calls.
 };
 
 }  // namespace remat

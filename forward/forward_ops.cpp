@@ -89,7 +89,7 @@ void ForwardOps::write_down(const OpCall& call, uint64_t settings) {
   if (words) state_.count_written_down();
 }
 
-/// Returns the origin of argument `argument`, after reporting it to all parts concerned.
+/// Returns the origin of argument `argument`, and reports the argument to the forward's parts.
 Origin ForwardOps::look(const OpCall& call, size_t argument, const at::Tensor& tensor) {
   check_no_transform(call, tensor, region_);
   const Origin origin = outside_.origin_of(tensor);
@@ -186,7 +186,7 @@ void ForwardOps::after_op(OpCall& call) {
   });
 }
 
-/// Does nothing for a SAVE call in a handler.
+/// Does nothing for other ops: those of a SAVE call in a handler.
 void ForwardOps::end_handled(const OpCall& call) {
   if (C10_LIKELY(handled_ != &call)) return;
   handled_ = nullptr;
@@ -217,8 +217,8 @@ void ForwardOps::before_part(const OpCall& call) {
   if (state_.recorder && !is_of_python_class(call)) state_.recorder->before_op(call);
 }
 
-/// Factories in handlers are not observed. So unknown memory that a handler writes first counts as
-/// made by it. If it still exists when the op has ended, it existed before: check_handler_write().
+/// Factories in handlers are not observed. So unknown memory counts as made by the handler that
+/// writes it first. If such memory outlives the op, it existed before: check_handler_write().
 void ForwardOps::adopt_unknown(const OpCall& call, const OpTensor& written) {
   const at::Tensor& tensor = *written.tensor;
   if (!state_.storages.find(written.memory).is_unknown()) return;

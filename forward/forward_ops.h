@@ -66,10 +66,10 @@ class ForwardOps final : public OpObserver {
   const OpCall* handled_ = nullptr;  // The running op, if a tensor subclass handles it.
   // For the running op:
   bool is_written_down_ = false;
-  bool casts_weight_ = false;                 // A cache could have provided its result.
-  Origin made_ = Origin::inside();            // Origin of its results, if it is not logged.
-  at::Tensor cast_leaf_;                      // The leaf that it casts then.
-  std::vector<GeneratorMark> marks_;          // Before it, if it may draw.
+  bool casts_weight_ = false;                 // A cast that autocast's cache could answer.
+  Origin made_ = Origin::inside();            // Origin of the op's results, if not logged.
+  at::Tensor cast_leaf_;                      // The leaf that is cast, if casts_weight_.
+  std::vector<GeneratorMark> marks_;          // Generators before it, if it may draw.
   std::vector<const void*> made_by_handler_;  // Memory that its handler seems to have made.
 };
 

@@ -136,8 +136,8 @@ void ForwardScope::finish() {
   if (shared.recorder) state_->finish_tape();
 }
 
-// See Note [What the user has]: the function must bring it back, and a tape does not call the
-// function.
+// See Note [What the user has]: only the function can make user hooks bring a result back, and a
+// tape does not call the function.
 void ForwardScope::State::finish_tape() {
   TapeRecorder& recorder = *shared.recorder;
   const auto& products = std::as_const(*shared.region).calls().products();
@@ -182,12 +182,12 @@ NamedCalls& ForwardScope::named_calls() {
   return *state.calls;
 }
 
-// Note [Nested tapes]: a function replay makes its nested regions anew. Each would need a tape that
-// holds the same tensors as the forward's tape, which is not guaranteed: weights that autocast has
-// cast, tensors that hooks copy. The function runs again anyway. So only in a region with a tape
-// are nested regions replayed from tapes. If the outer tape is given up later, a replay of its
-// function records tapes for the same nested regions as the forward did, whatever is known about
-// them by then: a region saves other tensors with a tape than without.
+// Note [Nested tapes]: a function replay makes its nested regions anew. Each of these would need a
+// tape that holds the same tensors as the forward's tape, which is not guaranteed: weights that
+// autocast has cast, tensors that hooks copy. The function runs again anyway. So only in a region
+// with a tape are nested regions replayed from tapes. If the outer tape is given up later, a replay
+// of its function records tapes for the same nested regions as the forward did, whatever is known
+// about them by then: a region saves other tensors with a tape than without.
 bool ForwardScope::allows_tapes() const {
   const TapeRecorder* const recorder = state_->shared.recorder.get();
   return recorder && !recorder->gave_up();

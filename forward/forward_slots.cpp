@@ -45,7 +45,7 @@ Slot& ForwardSlots::add(const at::Tensor& tensor) {
   const at::Tensor& original = copied ? copied->tensor : saved_original(tensor);
   const bool was_read = outside_.is_read(original);
   TapeRecorder* const recorder = state_.recorder.get();
-  // A custom function saves its own tensor, not the one that a replay around has given to its ops.
+  // A custom function saves its argument, not the stand-in that an outer replay gave its ops.
   at::Tensor stand_in;
   if (region_.intercept() && !copied && state_.scope.in_replay())
     stand_in = OpObserver::as_seen(state_.scope, original);
@@ -62,7 +62,7 @@ Slot& ForwardSlots::add(const at::Tensor& tensor) {
   slot.log_position = region_.ops().end();
   slot.op = state_.op;
   note_memory(tensor, original, copied.has_value(), slot);
-  // Skips what remat itself keeps, which may be of another state of the tensor.
+  // Skips parts that remat itself keeps, which may show another state of the tensor.
   if (has_layout(tensor) && !keeps_part() && state_.logs())
     write_down(tensor, original, was_read, slot);
   return slot;
@@ -99,7 +99,7 @@ void ForwardSlots::write_down(const at::Tensor& tensor, const at::Tensor& origin
     region_.outside()[origin.number()].note_saved(tensor.storage());
 }
 
-// Not for parameters under hooks: an optimizer may write them in a backward, step by step.
+// Skips parameters under hooks: an optimizer may write them in a backward, step by step.
 std::optional<ForwardMemory> ForwardSlots::memory_for_others(const at::Tensor& tensor) const {
   const bool is_own = saves_own() || packs_region_input() || keeps_part();
   if (is_own || !has_layout(tensor)) return std::nullopt;

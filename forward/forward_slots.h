@@ -20,8 +20,8 @@
 
 namespace remat {
 
-/// Adds a slot for a tensor that autograd saves, or keeps it for the user: by the hooks and the
-/// store of the options, or in the scopes around the region.
+/// Adds a slot for a tensor that autograd saves, or keeps the tensor for the user: by the hooks and
+/// the store of the options, or in the scopes around the region.
 class ForwardSlots {
  public:
   ForwardSlots(ForwardState& state, OutsideWatch& outside);
@@ -45,7 +45,7 @@ class ForwardSlots {
   /// True if user hooks, not an outer region, get what keep_through() keeps.
   bool gives_to_user(Keep reach, const UserPair& pair) const;
 
-  /// The memory of `tensor`, which others may have or copy. nullopt if remat itself saves it.
+  /// The memory of `tensor`, which others may have or copy. nullopt if remat itself saves `tensor`.
   std::optional<ForwardMemory> memory_for_others(const at::Tensor& tensor) const;
 
   /// Throws NotImplementedError if a slot's tensor was written or exchanged through `.data`.
@@ -58,7 +58,7 @@ class ForwardSlots {
   ForwardState& state_;
   Region& region_;
   OutsideWatch& outside_;
-  const bool has_hooks_around_;                             // Whether user hooks are around it.
+  const bool has_hooks_around_;  // User hooks are open around the region.
   std::shared_ptr<const SavedTensorsHooks> offload_hooks_;  // The store as hooks, once needed.
 };
 

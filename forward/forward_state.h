@@ -21,11 +21,11 @@
 
 namespace remat {
 
-/// Lives as long as the region's scope. Only on its thread.
+/// Lives as long as the region's scope. Use it on the scope's thread.
 struct ForwardState {
   const Scope& scope;
   const std::shared_ptr<Region> region;
-  const CallSettings settings;  ///< For its named calls.
+  const CallSettings settings;  ///< For the region's named calls.
 
   /// The backward pass (graph task) in which the region was begun.
   const int graph_task = torch::autograd::get_current_graph_task_id();

@@ -33,7 +33,7 @@ Origin OutsideWatch::origin_of(const at::Tensor& tensor) {
   const void* const memory = memory_of(tensor);
   if (!memory) return Origin::inside();
   Origin origin = state_.storages.find(memory);
-  // A cast that a SAVE call left in autocast's cache is recomputed by a replay, like any other.
+  // A replay recomputes a cast that a SAVE call left in autocast's cache, like any other cast.
   const bool may_be_cached = origin.is_unknown() || (origin.is_in_call() && !state_.is_saving &&
                                                      autocast_source(tensor).defined());
   if (!may_be_cached) return origin;
@@ -54,10 +54,10 @@ Origin OutsideWatch::origin_of(const at::Tensor& tensor) {
 }
 
 // Note [Wrappers]: a tensor subclass with __torch_dispatch__ (DTensor, TwoTensor, ...) is
-// identified by its inner tensors, since the class makes it by a constructor that no op shows, and
-// a replay makes another one. If the region has made one of the inner tensors, it has made the
-// wrapper. If all are from outside, nobody can tell whether the wrapper is, too; so two wrappers of
-// the same memory count as one, in the forward and in the replay.
+// identified by its inner tensors, since the class makes wrappers by a constructor that no op
+// shows, and a replay makes another wrapper. If the region has made one of the inner tensors, it
+// has made the wrapper. If all are from outside, nobody can tell whether the wrapper is from
+// outside, too; so two wrappers of the same memory count as one, in the forward and in the replay.
 Origin OutsideWatch::origin_of_wrapper(const at::Tensor& wrapper) {
   const std::vector<at::Tensor> inner = inner_tensors(wrapper);
   Origin origin = state_.storages.find_made(inner);
@@ -70,8 +70,8 @@ Origin OutsideWatch::origin_of_wrapper(const at::Tensor& wrapper) {
   return origin;
 }
 
-// A view that the region has made has a node of its own in the region; after a write, so has one
-// from outside.
+// A view that the region has made has a node in the region; after a write, a view from outside has
+// one, too.
 void OutsideWatch::note_captured(const at::Tensor& tensor, Origin origin) {
   if (!tensor.requires_grad()) return;
   if (origin.is_outside()) {
@@ -99,7 +99,7 @@ void OutsideWatch::see(const OpCall& call, size_t argument, const at::Tensor& te
   OutsideStorage& outside = region_.outside()[origin.number()];
   if (!outside.has_storage() && !info.reads_data()) views_memory_ = true;
   const bool writes = call.writes_argument(argument);
-  const bool is_written = writes && !accumulates_grad();  // Else note_writes() follows.
+  const bool is_written = writes && !accumulates_grad();  // Then note_writes() follows.
   if (reads_data(info, tensor) && !is_written) read(tensor, outside);
   if (C10_UNLIKELY(outside.is_received()) && is_parameter(tensor)) refuse_unshard(info);
   note_captured(tensor, origin);
@@ -129,7 +129,7 @@ void OutsideWatch::read_for_slot(const at::Tensor& tensor) {
   read(is_whole ? lay_out(original.storage(), outside.whole()) : original, outside);
 }
 
-// A tape rebuilds it from its parts.
+// A tape rebuilds the wrapper from its inner tensors.
 void OutsideWatch::read_wrapper(const at::Tensor& wrapper) {
   for (const at::Tensor& part : inner_tensors(wrapper)) {
     if (is_of_python_class(part)) continue;
@@ -146,7 +146,7 @@ bool OutsideWatch::is_read(const at::Tensor& tensor) const {
 
 /// The op that is about to run writes tensors from outside. Notes the writes that also read. Memory
 /// that the op overwrites without reading counts as made once the op has run: until then a nested
-/// region may keep its old value.
+/// region may keep the old value.
 void OutsideWatch::note_writes(const OpCall& call) {
   for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
     const Origin origin = call.writes_argument(i) ? origin_of(tensor) : Origin::inside();
@@ -191,7 +191,6 @@ void OutsideWatch::keep_part(const at::Tensor& tensor, OutsideStorage& outside,
   let_replays_wait(tensor.device(), region_.streams());
 }
 
-// A SAVE call writes the tensor, or has: keeps all of its storage.
 void OutsideWatch::keep_before_write(const at::Tensor& tensor, Origin origin) {
   OutsideStorage& outside = region_.outside()[origin.number()];
   if (!outside.is_written()) outside.begin_write(tensor);

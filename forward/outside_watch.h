@@ -20,11 +20,11 @@
 namespace remat {
 
 /// True while a backward inside the region adds to a leaf's .grad. A replay gives the leaf another
-/// .grad meanwhile (LeafGrads), so it needs no old value.
+/// .grad meanwhile (LeafGrads), so no old value is needed.
 bool accumulates_grad();
 
-/// Knows the origins of a forward's tensors, notes in the region's OutsideLog what is read and
-/// written, keeps the old values that replays need, and refuses writes that they could not repeat.
+/// Knows the origins of a forward's tensors, notes in the region's OutsideLog what the ops read and
+/// write, keeps old values for replays, and refuses writes that replays could not repeat.
 class OutsideWatch {
  public:
   explicit OutsideWatch(ForwardState& state) : state_(state), region_(*state.region) {}
@@ -34,25 +34,25 @@ class OutsideWatch {
   /// The tensor's origin. A tensor that is met for the first time is from outside.
   Origin origin_of(const at::Tensor& tensor);
 
-  /// Call it before an op runs; an earlier one may have thrown.
+  /// Call it before an op runs; an earlier op may have thrown.
   void begin_op() {
     if (C10_UNLIKELY(!writes_whole_.empty())) writes_whole_.clear();
     writes_ = views_memory_ = views_wrapper_ = false;
   }
   /// The op has `tensor`, from outside, as argument `argument`.
   void see(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);
-  /// Likewise for a tensor subclass, from anywhere.
+  /// The op has `tensor`, a tensor subclass of any origin, as argument `argument`.
   void see_wrapper(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);
   /// All arguments of the op have been seen.
   void before_writes(const OpCall& call) {
     if (writes_) note_writes(call);
   }
   /// Memory that the op has overwritten without reading counts as made by the region from now on.
-  /// If the op has not ended, only what it has written so far.
+  /// If the op has not ended, only the memory written so far.
   void cover_written(bool op_has_ended) {
     if (C10_UNLIKELY(!writes_whole_.empty())) cover_whole_writes(op_has_ended);
   }
-  /// The op has returned `tensor`. True if it is from outside, too.
+  /// The op has returned `tensor`. True if the result is from outside.
   bool see_result(const at::Tensor& tensor) {
     return C10_UNLIKELY(views_memory_ || views_wrapper_) && see_view(tensor);
   }
@@ -62,19 +62,19 @@ class OutsideWatch {
   /// A replay fills a slot from `tensor`, whether or not an op has read it.
   void read_for_slot(const at::Tensor& tensor);
   bool is_read(const at::Tensor& tensor) const;
-  /// The region uses this tensor, of that origin.
+  /// The region uses `tensor`, which has that origin.
   void note_captured(const at::Tensor& tensor, Origin origin);
-  /// A SAVE call is about to write the tensor, or has: all of its storage is kept.
+  /// A SAVE call is about to write the tensor, or has written it: keeps all of its storage.
   void keep_before_write(const at::Tensor& tensor, Origin origin);
 
-  /// Throw NotImplementedError if `info` may not write `tensor`, or because weights are gathered
-  /// here.
+  /// Throw NotImplementedError: check_writable() if the op may not write `tensor`, refuse_unshard()
+  /// always, as the op gathers weights inside the region.
   void check_writable(const OpInfo& info, const at::Tensor& tensor, Origin origin) const;
   [[noreturn]] void refuse_unshard(const OpInfo& info) const;
   /// Throws if an outside storage has changed its size.
   void check_sizes() const;
 
-  /// A leaf of that origin, or a cast of one, is about to be used: Note [Stale casts].
+  /// A leaf of that origin, or a cast of a leaf, is about to be used: Note [Stale casts].
   void check_cast(const at::Tensor& tensor, Origin origin) {
     if (C10_UNLIKELY(writes_any_)) check_known_cast(tensor, origin);
   }
@@ -95,19 +95,19 @@ class OutsideWatch {
 
   ForwardState& state_;
   Region& region_;
-  std::optional<TensorMeta> stale_cast_;           // Its leaf.
+  std::optional<TensorMeta> stale_cast_;           // The leaf of a stale cast.
   std::unordered_set<const void*> wrapper_views_;  // Views of outside wrappers, by memory.
   bool writes_any_ = false;                        // The region has written, so far.
   // For the running op:
   bool writes_ = false;         // Writes memory from outside.
   bool views_memory_ = false;   // Makes a view of outside memory.
-  bool views_wrapper_ = false;  // Likewise of a wrapper.
+  bool views_wrapper_ = false;  // Makes a view of an outside wrapper.
   struct WholeWrite {
     size_t number;  // Number of the outside storage.
     at::Tensor tensor;
     SavedVersion before;
   };
-  std::vector<WholeWrite> writes_whole_;  // If the op does not throw.
+  std::vector<WholeWrite> writes_whole_;  // Writes of whole tensors, if the op ends.
 };
 
 }  // namespace remat

@@ -15,21 +15,21 @@
 namespace remat {
 
 /// Note [Writes that go on]: an op of c10d returns a Work, and writes until somebody has waited for
-/// it, which nobody observes. What the function reads before it waits is not what the collective
-/// writes, but it may be on the same storage, of which all bytes are kept. So the copy waits first.
+/// the Work, which nobody observes. Before the wait the function reads only other memory, which may
+/// lie on the same storage. All bytes of a storage are copied to keep it, so the copy waits first.
 ///
-/// Note [Functional collectives]: these return no Work. LibTorch has a table of Works by result. A
-/// process group may write the results by ops of its own, on a thread of its own, and so give them
-/// new versions. Keeping a result waits for all results of the collective, but only when an op
-/// reads one: other ranks may get there only after this rank's next send. The op that wraps a
+/// Note [Functional collectives]: their ops return no Work; LibTorch has a table of Works by
+/// result. A process group may write results by ops on another thread, which gives them new
+/// versions. Keeping a result waits for all results of the collective, but only when an op reads
+/// one: other ranks may begin the collective only after this rank's next send. The op that wraps a
 /// result in a tensor subclass reads nothing; ops on the subclass read the inner tensors.
 class PendingWrites {
  public:
   /// `region` outlives this object; messages name it.
   explicit PendingWrites(const Region& region) : region_(region) {}
 
-  /// `work` writes these memories. `is_receive`: a send or receive, which must not be waited for
-  /// twice.
+  /// The collective of `work` writes these memories. `is_receive`: a send or receive, which must
+  /// not be waited for twice.
   void add(const c10::IValue& work, bool is_receive, std::vector<const void*> memories);
 
   /// A functional collective writes `results`.
@@ -48,7 +48,7 @@ class PendingWrites {
     std::vector<const void*> memories;
   };
   std::vector<Writing> writing_;
-  /// Groups of results that nobody has waited for here.
+  /// Results that settle() has not waited for, grouped by collective.
   std::vector<std::vector<OutsideStorage::WeakTensor>> functional_;
 };
 

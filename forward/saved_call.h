@@ -24,8 +24,8 @@ struct SavedCall {
   struct Written {
     at::Tensor tensor;
     Origin origin;
-    size_t argument;             ///< With that memory; kNone if there is none.
-    bool required_grad = false;  ///< Before the call.
+    size_t argument;             ///< Its position, if an argument; else kNone.
+    bool required_grad = false;  ///< Flag before the call.
   };
 
   CallRecord* record = nullptr;  ///< Null if no call is running.
@@ -34,7 +34,7 @@ struct SavedCall {
   std::vector<Written> written{};
   FirstPosition<const void*> written_memory{};  ///< Memory of `written`.
   std::vector<GeneratorMark> generators{};      ///< Before the call.
-  size_t count = 0;                             ///< Tensors that autograd has saved for it.
+  size_t count = 0;                             ///< Tensors that autograd saved for the call.
 
   bool op_runs = false;
   FirstPosition<const void*> op_memory{};  ///< Memory of the running op's arguments.

@@ -55,7 +55,7 @@ void SavedCallOps::after_op(const OpCall& call) {
     const auto* const memory = memory_of(tensor);
     if (!memory || running_.op_memory.contains(memory)) return;
     if (running_.op_makes_part) {
-      state_.storages.enter(memory, Origin::inside());  // Not writable: no argument has it.
+      state_.storages.enter(memory, Origin::inside());  // Not writable: in no argument.
     } else {
       enter_made(tensor);
     }
@@ -112,13 +112,13 @@ void SavedCallOps::check_findable(const OpInfo* op, const SavedCall::Written& wr
       "or use the policy RECOMPUTE.");
 }
 
-/// Keeps the old value for replays: of outside memory if it is a region's argument, if it was read
-/// before, or for its position outside the graph; of a kept product as a copy.
+/// Keeps the old value for replays: of outside memory if it is a region's argument, was read
+/// before, or joins the graph by the write; of a kept product as a copy.
 void SavedCallOps::keep_before_write(const SavedCall::Written& written, bool joins_graph) {
   const auto& [tensor, origin, argument, required_grad] = written;
   if (origin.is_outside()) {
     const OutsideStorage& outside = std::as_const(*state_.region).outside()[origin.number()];
-    // Nested regions may be told to skip it, and do not see its ops.
+    // Nested regions may be told to skip the call, and do not see its ops.
     const bool is_for_all =
         running_.record->call.keep == Keep::kAllRegions && state_.scope.previous() != nullptr;
     if (outside.is_read() || outside.is_argument() ||

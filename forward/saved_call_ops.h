@@ -26,7 +26,7 @@
 
 namespace remat {
 
-/// Tracks what the call makes and writes, and keeps the old values that a replay needs.
+/// Tracks what a SAVE call makes and writes, and keeps the old values that a replay needs.
 class SavedCallOps {
  public:
   /// `running` is the SAVE call.
@@ -49,8 +49,8 @@ class SavedCallOps {
   /// Unobserved code of the call has made `tensor`.
   void adopt(const at::Tensor& tensor);
 
-  /// An outer scope skips a nested call, which writes `writes` and has `arguments`: its ops are not
-  /// observed.
+  /// An outer scope skips a call nested in this one, which writes `writes` and has `arguments`: the
+  /// nested call's ops are not observed.
   void begin_skipped(c10::ArrayRef<at::Tensor> writes, c10::ArrayRef<at::Tensor> arguments);
   bool is_skipped() const { return skipped_.has_value(); }
   /// end_skipped(): the nested call has returned `results`. forget_skipped(): it has thrown.
@@ -74,8 +74,8 @@ class SavedCallOps {
   CallSavedTensors& saves_;
   CallCollectives& collectives_;
   SavedCall& running_;
-  /// made_ and made_opaque_ (without storage) are made by the running call, made_earlier_ by all
-  /// earlier calls, if still alive.
+  /// Memory that the running call has made: made_, and made_opaque_ for tensors without storage.
+  /// made_earlier_: made by all earlier calls, perhaps dead.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made_;
   std::vector<at::Tensor> made_opaque_;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made_earlier_;

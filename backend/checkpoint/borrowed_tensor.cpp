@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Checking that a borrowed tensor is the one that the forward read, and unchanged.
+// Checking that a tensor passed by std::ref is still the tensor that the forward read, unchanged.
 #include <remat/backend/borrowed_tensor.h>
 
 #include <c10/util/Exception.h>

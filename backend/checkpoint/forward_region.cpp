@@ -108,7 +108,7 @@ CallSettings call_settings(const CheckpointOptions& options) {
   return calls;
 }
 
-/// Keeps the state and `inputs`: by the hooks of the options or, without any, those around.
+/// Keeps the state and `inputs`, by the store or hooks of the options, else by the hooks around.
 std::shared_ptr<RegionEntry> keep_inputs(const CheckpointOptions& options,
                                          c10::ArrayRef<at::Tensor> inputs,
                                          const CallSettings& calls) {

@@ -48,7 +48,7 @@ bool takes_tensors(const c10::FunctionSchema& schema) {
 }
 
 /// True for an op that is dispatched by a device argument, not by its tensors; its composite kernel
-/// makes a tensor there, and fills it through ops that reach the fallback.
+/// makes a tensor on that device, and fills it by ops that reach the fallback.
 bool chooses_device(const c10::FunctionSchema& schema) {
   return schema.argumentIndexWithName("device").has_value();
 }

@@ -21,7 +21,7 @@ torch::Library& keep_library(const char* name, c10::DispatchKey key, const char*
 
 /// Registers the fallback once for the process, permanently; later calls do nothing. Usable from
 /// any thread. An op without a placeholder among its arguments throws NotImplementedError. Throws
-/// NotImplementedError, naming the other one, if PrivateUse1 has a fallback already.
+/// NotImplementedError, naming the other fallback, if PrivateUse1 has one already.
 ///
 /// Note [Composite kernels at PrivateUse1]: an op with a CompositeExplicitAutograd kernel would run
 /// that kernel and never the fallback, and some read memory (`copy_`) or report the name of an

@@ -31,7 +31,7 @@ namespace {
 using torch::autograd::Engine;
 using torch::autograd::SavedVariableHooks;
 
-// Leaked, as engines are: threads may use it until the process ends.
+// Leaked, as engines are: threads may use an engine until the process ends.
 std::atomic<SavedTensorEngine*> installed{nullptr};
 
 Engine& installed_engine() {
@@ -44,8 +44,8 @@ bool starts_dry(const torch::autograd::edge_list& roots) {
   });
 }
 
-/// In a replay, replaces the edges where a backward starts or ends by those of the tensors that ops
-/// get.
+/// In a replay, replaces the edges where a backward starts or ends by the edges of the tensors that
+/// ops get.
 EdgeList stand_ins(const EdgeList& edges) {
   EdgeList exchanged = edges;
   for (torch::autograd::Edge& edge : exchanged) {
@@ -76,7 +76,7 @@ class TracedHooks final : public SavedVariableHooks {
       const override {
     return hooks_->retrieve_unpack_hook_data();
   }
-  // Overrides LibTorch's method since 2.15; with `override` it would not compile before.
+  // Overrides a method that LibTorch has since 2.15; `override` would not compile before.
   virtual std::optional<c10::SafePyObject> retrieve_unpack_hook() const {
     return unpack_hook_of(*hooks_);
   }
@@ -128,7 +128,7 @@ torch::autograd::variable_list SavedTensorEngine::execute(
   return results;
 }
 
-/// With create_graph, outside of regions: Note [Numbers on autograd's threads].
+/// Runs a backward with create_graph outside of regions: Note [Numbers on autograd's threads].
 torch::autograd::variable_list SavedTensorEngine::execute_numbered(
     const torch::autograd::edge_list& roots, const torch::autograd::variable_list& inputs,
     bool keep_graph, bool accumulate_grad, const torch::autograd::edge_list& outputs) {

@@ -17,7 +17,7 @@ namespace remat {
 /// is reported to its scopes, and a backward of dry tensors stays on its thread.
 class SavedTensorEngine final : public torch::autograd::Engine {
  public:
-  /// Makes it the default engine, once; again if another one has been put in front since. Usable
+  /// Makes an instance the default engine, once; again if another engine is in front since. Usable
   /// from any thread.
   static void install();
 

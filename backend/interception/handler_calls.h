@@ -57,7 +57,7 @@ class HandlerWrites {
   std::vector<Write> writes_;
 };
 
-/// Call it for an op that runs inside another one.
+/// Notes the writes of an op that a handler calls; does nothing outside of handlers.
 void note_handler_writes(const OpCall& call);
 
 }  // namespace remat

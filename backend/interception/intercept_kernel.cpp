@@ -100,8 +100,8 @@ void fill_unwritten(const OpCall& call, DispatchKeySet below) {
   });
 }
 
-/// True for calls that observers repeat each time: a resize_() to the present sizes, a detach_() of
-/// a tensor that is in no graph.
+/// True for calls that quantization observers repeat each time: a resize_() to the present sizes, a
+/// detach_() of a tensor that is in no graph.
 bool changes_nothing(const OpCall& call) {
   const std::string& op = call.info().operator_name().name;
   if (op == "aten::detach_") {
@@ -114,8 +114,8 @@ bool changes_nothing(const OpCall& call) {
          call.argument(0).toTensor().sizes() == c10::IntArrayRef(sizes.toIntVector());
 }
 
-/// Runs an op that belongs to no scope: its results count as made in all scopes, except on memory
-/// of its arguments. `is_shown`: observers are told of it.
+/// Runs an op inside a leaf op: its results count as made in all scopes, except on memory of its
+/// arguments. `is_shown`: the scopes' OpObservers are told of the op.
 void run_adopted(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below, Stack* stack,
                  bool is_shown) {
   const OpCall call(info, *stack);
@@ -148,7 +148,7 @@ bool is_of_collectives(const OpInfo& info) {
 }
 
 /// If a functional collective has begun outside the region, waits for it first, since the region
-/// notes the state of its result when the function first uses it.
+/// notes the result's state when the function first uses the result.
 void wait_first(const OpCall& call) {
   if (call.info().operator_name().name != "_c10d_functional::wait_tensor") return;
   wait_for_functional(call.argument(0).toTensor());
@@ -208,7 +208,7 @@ bool is_in_leaf() {
   return Scope::current() == leaf.scope;
 }
 
-/// As is_in_leaf(), for ops at an autograd key and for factories.
+/// Like is_in_leaf(), for ops at an autograd key and for factories.
 bool is_part_of_op() {
   return is_in_leaf() || Scope::current()->in_mode_handler();
 }
@@ -217,9 +217,9 @@ bool is_part_of_op() {
 /// the same in a function replay, so only the op itself is compared. Below Python these ops are on
 /// plain tensors, so a tape can record them, and policies and collectives apply to them as to the
 /// function's own ops. Excluded are ops that a handler calls only the first time and no replay
-/// repeats: it asks for shapes, on tensors without data (DTensor caches the answers), waits for a
-/// collective, which the first use does, or lets the ranks' generators agree (by an op of c10d;
-/// collectives of DTensors are functional ones).
+/// repeats: ops that ask for shapes, on tensors without data (DTensor caches the answers), the wait
+/// for a collective at the first use, and ops of c10d that let the ranks' generators agree
+/// (collectives of DTensors are functional).
 bool is_shown(DispatchKeySet keys, const OpInfo& info) {
   const std::string& name = info.operator_name().name;
   return leaf.is_of_class && is_in_leaf() && !keys.has_backend(c10::BackendComponent::MetaBit) &&
@@ -244,7 +244,7 @@ bool run_part_as_call(const OperatorHandle& op, const OpInfo& info, DispatchKeyS
   return run_communication(decision, info, *stack, run);
 }
 
-/// Runs an op that is part of another one.
+/// Runs an op that is part of another op.
 void run_in_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet keys,
                  DispatchKeySet below, Stack* stack) {
   const bool shown = is_shown(keys, info);
@@ -340,8 +340,8 @@ void intercept_size_query(const OperatorHandle& op, DispatchKeySet keys, Stack* 
 }
 
 // Note [Notes for the allocator]: record_stream() is marked as a write of its tensor, but only
-// tells the allocator that a stream uses the memory. It is not part of a region's computation, and
-// a replay may name another stream, since functions may make new ones each time they run.
+// tells the allocator that a stream uses the memory. The call is no part of a region's computation,
+// and a replay may name another stream, as functions may make new streams each time.
 void intercept_note(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   if (is_seen(keys)) {
     c10::IValue& noted = torch::jit::peek(*stack, 0, op.schema().arguments().size());

@@ -45,7 +45,7 @@ class InterceptKernel final : public c10::OperatorKernel {
       static_cast<size_t>(c10::DispatchKey::EndOfRuntimeBackendKeys) + 1;
 
   const Level level_;
-  const size_t non_blocking_;  // Position of that argument, if there is one.
+  const size_t non_blocking_;  // Position of the argument `non_blocking`; past the end if none.
   const bool may_return_early_;
   std::atomic<const OpInfo*> info_{nullptr};
   std::array<std::atomic<Kind>, kKeys> kinds_{};  // By autograd key.
@@ -71,11 +71,11 @@ void intercept_note(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
 /// Note [Plain writes]: outside of regions ops are not seen, and a write shows in the version of
 /// what it writes. Batch norm gives its running statistics no new version, nor does its schema say
 /// that it writes them. So these few ops have a kernel behind autograd, where plain code passes by:
-/// it does what a region does with a write of what an earlier region has read or saved.
+/// it treats a write of memory that an earlier region has read or saved as a region would.
 void intercept_plain_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                            torch::jit::Stack* stack);
 
-/// For ops that make tensors without tensor arguments. Any of them may call another one.
+/// For ops that make tensors without tensor arguments. A factory may call another factory.
 void intercept_factory(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                        torch::jit::Stack* stack);
 

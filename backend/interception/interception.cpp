@@ -166,7 +166,7 @@ class Interception {
         op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional)) {
       register_kernel(op, DispatchKey::Dense, Level::kBackend);
     }
-    // The same holds for other layouts and quantized tensors.
+    // Other layouts and quantized tensors need a kernel for the same reason.
     for (const OwnKernels& kernels : kOwnKernels) {
       if (op.hasKernelForDispatchKey(kernels.cpu) || op.hasKernelForDispatchKey(kernels.cuda))
         put(op, key(kernels.functionality),

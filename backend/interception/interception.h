@@ -7,13 +7,13 @@
 
 namespace remat {
 
-/// Registers, at first use, a boxed kernel for every op that LibTorch knows then, and for each one
-/// registered later, on the autograd key of an unused backend. The kernels run only on threads that
+/// Registers a boxed kernel for every op on the autograd key of an unused backend: at the first
+/// call for all ops of LibTorch, later for ops that are new. The kernels run only on threads that
 /// have switched interception on (Note [Interception bits]).
 ///
-/// Note [Which backend]: PrivateUse3. PrivateUse1 is used by devices, remat_meta or another
-/// library's, whose tensors dispatch to it; PrivateUse3 is not known to be used. If it is,
-/// REMAT_DISPATCH_KEY=PrivateUse1 chooses that backend. Throws, naming the owner, if the chosen
+/// Note [Which backend]: by default PrivateUse3, which no library is known to use. Tensors of
+/// remat_meta or of another library's device may dispatch to PrivateUse1. If PrivateUse3 is in use,
+/// REMAT_DISPATCH_KEY=PrivateUse1 chooses PrivateUse1. Throws, naming the owner, if the chosen
 /// backend is taken.
 ///
 /// Usable from any thread. Takes some 10 ms the first time; later only as long as new ops need.

@@ -43,7 +43,7 @@ CallResults take_results(const OpCall& call) {
       continue;
     }
     for_each_tensor(part, add);
-    if (is_work(part)) results.work = std::exchange(part, ended_work());  // It has tensors.
+    if (is_work(part)) results.work = std::exchange(part, ended_work());  // A Work has tensors.
     transform_tensors(part, [](const at::Tensor&) { return stand_in(); });
     parts->push_back(std::move(part));
   }
@@ -129,7 +129,7 @@ void run_as_call(const NamedCall& named, const OpCall& call, torch::jit::Stack& 
   scope.finish(take_results(call));
 }
 
-/// Collectives are SAVEd by default.
+/// The policy for collectives in a region without one: SAVE.
 const RegionPolicy& default_policy() {
   static const RegionPolicy& policy = *new RegionPolicy(PolicyTable());
   return policy;
@@ -148,7 +148,7 @@ bool all_regions_see_ops() {
 
 std::optional<Policy> StaticDecision::get(const RegionPolicy& policy, const OpInfo& op,
                                           bool is_composite) {
-  // The word holds the policy's id, the kind of op, and the answer.
+  // last_ holds the policy's id, the kind of op, and the answer.
   constexpr int kAnswerBits = 3;
   constexpr uint64_t kNone = 7;
   const uint64_t key = policy.id() * 2 + (is_composite ? 1 : 0);
@@ -166,8 +166,8 @@ bool run_by_policy(const RegionPolicy& policy, StaticDecision& decision, const O
                    bool is_composite, torch::jit::Stack& stack, c10::function_ref<void()> run) {
   // squeeze_ and the like change the function's tensor itself, which a skipped call could not do.
   if (op.changes_metadata()) return false;
-  // Uninitialised memory has no values to keep, and the op that fills it would have to write them.
-  // lift() returns its argument, whose values must be logged.
+  // Uninitialised memory has no values to keep, and the op that fills it would have to write the
+  // kept values. lift() returns its argument, whose values must be logged.
   if (op.is_uninitialised() || op.is_lift()) return false;
   if (policy.is_per_segment() && !op.is_communication())
     return run_in_segment(decision, op, is_composite, stack, run);

@@ -26,8 +26,8 @@ class StaticDecision {
   std::atomic<uint64_t> last_{0};
 };
 
-/// Runs the op on `stack` as the named call that `policy` makes of it: by `run`, or not at all in a
-/// replay. Returns false, and does nothing, if the policy makes it no call.
+/// If `policy` makes a named call of the op on `stack`, calls `run`, or in a replay takes the kept
+/// results instead. Returns false, and does nothing, if the policy makes no call of the op.
 bool run_by_policy(const RegionPolicy& policy, StaticDecision& decision, const OpInfo& op,
                    bool is_composite, torch::jit::Stack& stack, c10::function_ref<void()> run);
 

@@ -22,7 +22,7 @@
 namespace remat::detail {
 namespace {
 
-/// Once per process: without the fallback there are no placeholders, and all results are kept.
+/// Installs the fallback, once: without it there are no placeholders, and all results are kept.
 void prepare_placeholders() {
   [[maybe_unused]] static const bool prepared = [] {
     try {
@@ -52,7 +52,7 @@ TraceScope scope_if_traced() {
   return trace_sink ? Scope::current_trace_scope() : TraceScope();
 }
 
-/// The scopes that record `call` as a call of its own, the outermost first.
+/// The scopes that record `call`, the outermost first.
 c10::SmallVector<NamedCalls*, 2> scopes_of(const NamedCall& call) {
   c10::SmallVector<NamedCalls*, 2> scopes;
   for (Scope* scope = Scope::innermost_with_calls(); scope; scope = scope->next_to_see_ops()) {
@@ -66,8 +66,8 @@ c10::SmallVector<NamedCalls*, 2> scopes_of(const NamedCall& call) {
 
 thread_local detail::NamedCallScope* innermost = nullptr;
 
-/// Throws inside a torch.func transform: the result would have to be a placeholder on all levels of
-/// it.
+/// Throws inside a torch.func transform: the result would have to be a placeholder on all its
+/// levels.
 void check_no_transform(const NamedCall& call) {
   constexpr auto key = c10::DispatchKey::FuncTorchDynamicLayerFrontMode;
   if (call.is_op || !c10::impl::tls_is_dispatch_key_included(key)) return;
@@ -129,7 +129,7 @@ void NamedCallScope::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> argu
   const TraceScope before = scope_if_traced();
   const c10::SmallVector<NamedCalls*, 2> scopes = scopes_of(call);
   for (NamedCalls* const calls : scopes) {
-    // An op is numbered per region: a replay of the inner region counts from its own beginning.
+    // An op is numbered per region, since a replay of the inner region counts from 0.
     const bool has_own_name = !call.collective.empty() && calls != scopes.back();
     const NamedCalls::Action action =
         calls->begin(has_own_name ? renumbered(call, *calls) : call, arguments);
@@ -140,8 +140,8 @@ void NamedCallScope::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> argu
   trace(before, call, skipped_ ? "is left out" : "begins");
 }
 
-// The outermost scope skips the call. Inner scopes record it, too, with what it writes and draws:
-// they may have to leave it out later.
+// The outermost scope skips the call. Inner scopes record the call with its writes and draws, as
+// they may leave it out later.
 void NamedCallScope::skip(c10::ArrayRef<at::Tensor> arguments) {
   NamedCalls* const skipping = open_.front();
   const std::vector<at::Tensor> writes = skipping->to_write();

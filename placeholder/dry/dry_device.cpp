@@ -46,7 +46,7 @@ class DryAllocator final : public c10::Allocator {
   void copy_data(void* /*target*/, const void* /*source*/, size_t /*size_bytes*/) const override {}
 };
 
-/// Its seed can be set and read, so that code which seeds or saves every generator runs; no op
+/// The seed can be set and read, so that code which seeds or saves every generator runs; no op
 /// draws from it.
 class DryGenerator final : public c10::GeneratorImpl {
  public:

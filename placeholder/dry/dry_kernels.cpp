@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The table of dry kernels, and those whose results have the shape of one argument, or of arguments
-// broadcast together.
+// The table of dry kernels, and the kernels whose results have the shape of one argument, or of
+// arguments broadcast together.
 #include "dry_kernels.h"
 
 #include <ATen/ExpandUtils.h>
@@ -48,14 +48,14 @@ size_t count_outs(const c10::FunctionSchema& schema) {
   return count;
 }
 
-/// The overload that returns what this one writes: "Tensor_out" -> "Tensor", "out" -> "".
+/// The overload that returns what `overload` writes: "Tensor_out" -> "Tensor", "out" -> "".
 std::string functional_overload(const std::string& overload) {
   constexpr std::string_view suffix = "_out";
   if (overload.size() <= suffix.size() || !overload.ends_with(suffix)) return {};
   return overload.substr(0, overload.size() - suffix.size());
 }
 
-/// `kernel` has the results of `op` in the place of its last `outs` arguments.
+/// Runs `kernel`, which returns the results that `op` writes to its last `outs` arguments.
 void call_functional(const c10::OperatorHandle& op, const c10::KernelFunction& kernel, size_t outs,
                      torch::jit::Stack& stack) {
   const torch::jit::Stack written = torch::jit::pop(stack, outs);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Ops on placeholders. On dry tensors they run by Meta kernels, dry kernels or composite kernels;
-// on those of results, only if they need metadata alone.
+// on placeholders of results, only if they need metadata alone.
 #include <remat/placeholder/placeholder_op.h>
 
 #include <ATen/ExpandUtils.h>
@@ -41,7 +41,7 @@ bool is_written(const c10::OperatorHandle& op, size_t argument) {
   return alias && alias->isWrite();
 }
 
-/// Always throws ValueError: `op` got a dry tensor and one that is not.
+/// Always throws ValueError: `op` got a dry tensor and a tensor that is not dry.
 [[noreturn]] void throw_mixed(const c10::OperatorHandle& op, const at::Tensor& dry,
                               const at::Tensor& other) {
   TORCH_CHECK_VALUE(false, "[placeholder] ", full_name(op),
@@ -169,7 +169,7 @@ bool is_view_op(const c10::OperatorHandle& op, OpFacts facts) {
   return returns_view(op.schema()) || facts.has(OpFact::kUndeclaredView);
 }
 
-/// Runs views and metadata ops on a result's placeholder; for others throws as
+/// Runs views and metadata ops on a result's placeholder; for other ops throws as
 /// throw_placeholder_access(op, info) does.
 void run_result_op(const c10::OperatorHandle& op, const PlaceholderInfo& info,
                    torch::jit::Stack& stack) {

@@ -18,8 +18,8 @@ namespace remat {
 
 /// How to treat tensors that LibTorch made of plain numbers.
 ///
-/// Note [Numbers]: a Meta kernel must get such a tensor as it is, on the CPU: kernels written in
-/// Python get the number itself, read from the tensor. Dry kernels get meta tensors only.
+/// Note [Numbers]: a Meta kernel must get a number's tensor as it is, on the CPU: kernels written
+/// in Python get the number, read from the tensor. Dry kernels get meta tensors only.
 enum class Numbers : uint8_t { kKeep, kToMeta };
 
 /// Replaces placeholders on a stack by meta tensors, and meta results by placeholders. Tensors that
@@ -28,7 +28,7 @@ class MetaCall {
  public:
   MetaCall(const c10::OperatorHandle& op, torch::jit::Stack& stack) : op_(op), stack_(stack) {}
 
-  /// Replaces the arguments on top of the stack by meta tensors, including real ones.
+  /// Replaces the arguments on top of the stack, real tensors too, by meta tensors.
   void replace_arguments(Numbers numbers);
 
   /// Replaces the results on top of the stack by dry tensors or, if they share storage with an
@@ -52,7 +52,7 @@ class MetaCall {
 
   const c10::OperatorHandle& op_;
   torch::jit::Stack& stack_;
-  // Pairs of the original, which is undefined for a real tensor's storage, and its meta form.
+  // Pairs of an original and its meta form. Real tensors' storages have no pair.
   c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 4> arguments_;
   c10::SmallVector<StoragePair, 4> storages_;
 };

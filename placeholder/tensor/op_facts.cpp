@@ -113,7 +113,7 @@ Table make_table() {
 
       {"aten::_make_dual", kMakesTangents},
 
-      // Only tells the allocator.
+      // Only tells the allocator that a stream uses the memory.
       {"aten::record_stream", kWritesNoData},
   };
 }
@@ -126,7 +126,7 @@ bool is_written(const c10::Argument& argument) {
 
 OpFacts op_facts(const c10::OperatorName& op) {
   static const Table& table = *new Table(make_table());
-  // The other overloads have `reduce`, or add.
+  // The other overloads have an argument `reduce`, or add.
   if (op.name == "aten::scatter_" && (op.overload_name == "src" || op.overload_name == "value"))
     return OpFact::kOverwritesPart;
   const auto entry = table.find(op.name);

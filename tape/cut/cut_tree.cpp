@@ -16,7 +16,7 @@ CutTree::CutTree(const Cuts& cuts)
   for (const auto i : c10::irange(planned_)) spans_.push_back({i, i + 1});
   spans_.insert(spans_.end(), cuts.groups.begin(), cuts.groups.end());
   if (cuts.while_recorded) spans_.push_back({0, planned_});
-  // Inner ones first.
+  // Inner groups first.
   std::sort(
       spans_.begin() + static_cast<std::ptrdiff_t>(planned_), spans_.end(),
       [](const Cuts::Group& a, const Cuts::Group& b) { return a.end - a.begin < b.end - b.begin; });

@@ -78,7 +78,7 @@ void CutUnits::add_segment() {
   group_slots_.emplace_back();
 }
 
-// The tensor's version does not matter: the slot is recomputed, on memory of its own.
+// The tensor's version does not matter: the slot is recomputed in new memory.
 bool CutUnits::add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size_t group) {
   auto& slots = tape_.parts_[group].slots;
   if (!group_slots_[group].try_emplace(ref.value, slots.size(), nullptr).second) return false;
@@ -87,7 +87,7 @@ bool CutUnits::add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size
   return true;
 }
 
-/// The value as `reader` gets it from around it; null if it must make it itself.
+/// The value as kept, or as a group around `reader` makes it; null if `reader` must make the value.
 std::shared_ptr<CutValue> CutUnits::outer_value(uint32_t value, size_t reader) {
   if (auto known = kept_.find(value)) return known;
   GroupSlots::mapped_type* found = nullptr;
@@ -113,7 +113,6 @@ UnitInputs::Found CutUnits::search(size_t unit) {
       [&](uint32_t value) { return outer_value(value, unit); }, needed_);
 }
 
-/// Number of live slots in all units.
 size_t CutUnits::live_slots() const {
   size_t sum = 0;
   for (const auto& region : regions_) sum += region ? region->live_count() : 0;
@@ -147,7 +146,7 @@ void CutUnits::find_inputs_again(bool begin_earlier) {
   }
 }
 
-/// Gives up the group's slots that no unit inside it reads.
+/// Gives up the group's slots that no unit inside the group reads.
 void CutUnits::drop_unread_slots(size_t group) {
   for (const auto i : c10::irange(tape_.parts_[group].slots.size())) {
     TapeSlot& slot = tape_.parts_[group].slots[i];
@@ -156,7 +155,7 @@ void CutUnits::drop_unread_slots(size_t group) {
     const std::shared_ptr<CutValue>& value = entry->second.second;
     if (value.use_count() > 1) continue;
     slot.ref = {};
-    if (!value) regions_[group]->release(regions_[group]->slot(i));  // Else the value releases it.
+    if (!value) regions_[group]->release(regions_[group]->slot(i));  // Else `value` does that.
     group_slots_[group].erase(entry);
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Keeping values that cross cuts, and matching those that cuts list.
+// Keeping values that cross cuts, and matching the values that Cuts::keep lists.
 #include <remat/tape/cut_values.h>
 
 #include <c10/util/Exception.h>

@@ -74,7 +74,7 @@ TapeDifference TapeComparison::more_bytes(size_t bytes) const {
           .got_bytes = bytes};
 }
 
-// A slot of a different op may come first, while the op runs.
+// If another op runs than was planned, the first difference may be a slot, before the op's record.
 TapeDifference TapeComparison::other_slot(size_t number, uint32_t value) const {
   const ExpectedTape::Slot* const expected = slot(number);
   const size_t record = expected ? std::min<size_t>(record_, expected->record) : record_;

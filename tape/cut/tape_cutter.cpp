@@ -30,7 +30,7 @@ void TapeCutter::open_segment() {
               /*is_planned=*/phase_ != Phase::kRest);
 }
 
-/// Begins a segment of the rest with record `number`.
+/// Begins an unplanned segment with record `number`.
 void TapeCutter::add_segment(size_t number) {
   phase_ = Phase::kRest;
   next_cut_ = NextCut::kPlanned;
@@ -93,7 +93,7 @@ bool TapeCutter::plans_slot(size_t number, const TapeRef& ref) {
   if (!comparison_ || phase_ == Phase::kRest) return true;
   if (phase_ == Phase::kDiffers) return false;
   const ExpectedTape::Slot* const slot = comparison_->slot(number);
-  // The plan depends only on the segment that saves it.
+  // The plan depends only on the segment that saves the slot's tensor, not on the record.
   if (slot && slot->value == comparison_->value_of_slot(ref) &&
       segment_of(slot->record) == segment_)
     return true;
@@ -132,7 +132,7 @@ void TapeCutter::look_for_cut() {
 /// Bytes that replays of the open segment recompute for autograd, by value.
 std::unordered_map<uint32_t, size_t> TapeCutter::bytes_saved() const {
   std::unordered_map<uint32_t, size_t> saved;
-  if (phase_ == Phase::kDiffers) return saved;  // The forward keeps it.
+  if (phase_ == Phase::kDiffers) return saved;  // The forward keeps what the segment saves.
   const std::vector<TapeSlot>& slots = tape_.parts()[unit()].slots;
   for (const auto i : c10::irange(slots.size())) {
     const TapeRef& ref = slots[i].ref;
@@ -144,7 +144,7 @@ std::unordered_map<uint32_t, size_t> TapeCutter::bytes_saved() const {
   return saved;
 }
 
-/// Compares the plan when the function has ended.
+/// Compares the end of the tape with the plan's.
 void TapeCutter::compare_end(size_t slots) {
   const bool is_plan_done = segment_ == positions_.size() && listed_.is_done();
   if (phase_ == Phase::kPlan && !(is_plan_done && comparison_->is_end_expected(slots)))
@@ -152,7 +152,8 @@ void TapeCutter::compare_end(size_t slots) {
   if (phase_ == Phase::kPlan) compare_dropped_slots();
 }
 
-/// If a slot is alive that the plan drops, units that miss inputs begin at the start of the tape.
+/// If a slot that the plan drops is alive, the tape differs: units that miss inputs then begin at
+/// the start of the tape.
 void TapeCutter::compare_dropped_slots() {
   std::optional<size_t> held;
   units_.for_each_slot(segment_, [&](size_t number, const TapeSlot& slot, bool /*is_live*/) {
@@ -179,13 +180,13 @@ bool TapeCutter::is_of_other_segment(uint32_t value) const {
 }
 
 bool TapeCutter::may_cross(uint32_t value) const {
-  if (phase_ == Phase::kDiffers) return false;  // No replay runs what reads it.
+  if (phase_ == Phase::kDiffers) return false;  // No replay runs the reader.
   return !listed_ || phase_ != Phase::kPlan || listed_.contains(value);
 }
 
-/// Keeps the listed values of the record that has just been made, unless it differs. Offloaded
-/// values are moved now, though units of the same group may be the first to read them, and wait for
-/// late readers.
+/// Keeps the listed values of the record that has just been made, unless the record differs from
+/// the plan. Values to offload are moved at once, even if units of the same group read them first,
+/// and are held until finish() for late readers.
 void TapeCutter::keep_listed() {
   for (const ListedValues::Made& made : listed_.take_made()) {
     if (phase_ != Phase::kPlan) break;

@@ -36,7 +36,7 @@ at::Tensor Tape::unpack_outside(size_t number) const {
   const Outside& outside = outside_[number];
   if (!outside.saved) return outside.leaf;
   const at::Tensor value = outside.saved->unpack();
-  if (is_freed(value)) return value;  // Whoever reads it raises.
+  if (is_freed(value)) return value;  // An op that reads this value raises.
   return outside.whole ? on_whole_storage(value, *outside.whole, outside.size_bytes) : value;
 }
 
@@ -71,7 +71,7 @@ void Tape::visit_held(
       visit(c10::str("held by the tape ", i), TensorMeta(held_[i]), HeldStorage(held_[i]));
   }
   for (const auto i : c10::irange(outside_.size())) {
-    // Tensors that others hold, too, live without the tape: weights that it has a view of, buffers.
+    // Tensors that others also hold (buffers, weights of which the tape has a view) live anyway.
     const c10::Storage storage = outside_[i].storage.lock();
     const bool others_have_it = storage && storage.use_count() > 2;
     if (outside_[i].meta && !others_have_it)

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMaxKnown = 16384;
 
-constexpr size_t kMaxTrusted = 16;  // Per region.
+constexpr size_t kMaxTrusted = 16;  // Op sequences per name and function of regions.
 
 /// Leaked: regions may outlive static objects.
 auto& table() {
@@ -27,7 +27,7 @@ template <class Use>
 auto with_known(uint64_t key, Use&& use) {
   auto& [mutex, all] = table();
   const std::lock_guard<std::mutex> lock(mutex);
-  // Names with counters must not fill the memory. Forgotten entries are learned again.
+  // Region names with counters must not fill the memory. Forgotten entries are learned again.
   if (all.size() >= kMaxKnown && !all.contains(key)) all.clear();
   return use(all[key]);
 }
@@ -49,9 +49,9 @@ bool TapeTrust::refuse() const {
 void TapeTrust::trust(const OpHashes& ops) const {
   auto added = std::make_shared<const OpHashes>(ops);
   with_known(key_, [&](Advice& known) {
-    // Copied: running regions have the list.
+    // Copied, since running regions share the old list.
     TrustedOps::All all = known.trusted.all() ? *known.trusted.all() : TrustedOps::All();
-    // True for regions of one name that were recorded before the first of them was compared.
+    // The list has these ops already if regions were recorded before the first was compared.
     if (std::any_of(all.begin(), all.end(),
                     [&](const auto& known_ops) { return *known_ops == *added; }))
       return;

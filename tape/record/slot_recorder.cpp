@@ -19,7 +19,7 @@
 namespace remat {
 namespace {
 
-/// True if `op` saves `tensor`, which it has made or written, with bytes that it has not written.
+/// True if `op`, which makes `tensor` and saves it for backward, leaves bytes of it unwritten.
 bool leaves_gaps(const OpInfo& op, const at::Tensor& tensor) {
   const bool has_byte_gaps = op.facts().has(OpFact::kLeavesByteGaps);
   return op.facts().has(OpFact::kLeavesGaps) ||
@@ -35,7 +35,7 @@ SlotRecorder::NewSlot SlotRecorder::new_slot() {
   return {.part = part, .index = slots.size() - 1, .number = count_++};
 }
 
-/// True if there is no tape any more.
+/// Drops the pending slots and returns true if recording was given up.
 bool SlotRecorder::drop_if_gave_up() {
   if (C10_LIKELY(!values_.gave_up())) return false;
   pending_.clear();
@@ -70,7 +70,7 @@ void SlotRecorder::end_op() {
   }
 }
 
-// Handles what a nested region keeps before a write. Unwritten bytes differ each time.
+// Handles copies that a nested region keeps before a write. Unwritten bytes differ in each run.
 void SlotRecorder::add_copy(const at::Tensor& copy, const at::Tensor& original, bool after_op) {
   if (drop_if_gave_up()) return;
   const NewSlot slot = new_slot();
@@ -97,7 +97,7 @@ void SlotRecorder::resolve_copy(const NewSlot& slot, const at::Tensor& copy,
   }
 }
 
-/// The value of an argument that the op does not write; undefined for other tensors.
+/// The value of `tensor` if it is an argument that the op does not write; else undefined.
 TapeRef SlotRecorder::given_ref(const at::Tensor& tensor) const {
   const auto given = op_.given_tensors.find(tensor.unsafeGetTensorImpl());
   if (!given || op_.written_values.contains(op_.given[*given].value)) return {};
@@ -110,13 +110,13 @@ bool SlotRecorder::is_of_last_record(uint32_t value) const {
 }
 
 // Note [The value before a write]: an in-place op whose backward needs the earlier value saves a
-// copy that autograd makes unobserved. It is the value that the op's record replaces.
+// copy that autograd makes unobserved. The copy has the value that the op's record overwrites.
 void SlotRecorder::resolve(const NewSlot& slot, const at::Tensor& tensor, TapeRef found,
                            bool in_op) {
   if (values_.gave_up()) return;
   TapeRef& ref = slot_at(slot).ref = found;
   const bool is_of_op = in_op && !op_.makes_views && ref.defined() && is_of_last_record(ref.value);
-  // Memory from outside may be written before backward if nobody reads it there: versions tell.
+  // Memory from outside may be written before backward, if backward does not read it: no hash.
   const bool is_from_outside =
       ref.defined() && tape_.values_[ref.value].source == TapeValue::Source::kOutside;
   if (tape_.has_hashes_ && !is_from_outside && !(is_of_op && leaves_gaps(*op_.record.op, tensor)))
@@ -137,7 +137,7 @@ void SlotRecorder::resolve(const NewSlot& slot, const at::Tensor& tensor, TapeRe
     const uint32_t value = op_.written[0].before;
     before = values_.ref_in(value, op_.written[0].tensor);
   }
-  // For a copy that no plan covers, nothing else is kept.
+  // A copy that the plan does not cover is held itself: its value before the write is not kept.
   const bool is_planned = !cutter_ || cutter_->plans_slot(slot.number, before);
   if (is_copy && is_planned) {
     ref = before;
@@ -148,9 +148,9 @@ void SlotRecorder::resolve(const NewSlot& slot, const at::Tensor& tensor, TapeRe
 
 // Note [Wrappers on a tape]: a tape records memory, and a tensor subclass with __torch_dispatch__
 // has none of its own. So instead of an op on such tensors the tape has the ops on plain tensors
-// that the class's handler calls. A slot for one has the parts that __tensor_flatten__ names: a
-// replay runs no Python except the class's __tensor_unflatten__, once per slot. A cut tape counts
-// the part that a record has made, which may be one at most; the other parts exist already.
+// that the class's handler calls. A slot for a tensor subclass has the parts that
+// __tensor_flatten__ names: a replay runs no Python except the class's __tensor_unflatten__, once
+// per slot. On a cut tape, records may have made one part at most, the slot's value for plans.
 void SlotRecorder::begin_handled(const OpCall& call) {
   drop_handled();
   in_handled_ = true;
@@ -208,8 +208,8 @@ void SlotRecorder::cut_wrapper(const NewSlot& slot, const at::Tensor& wrapper) {
   cutter_->read_for_slot(slot.number, ref, made, values_.is_outside(made));
 }
 
-/// The inner plain tensor that a record has made; undefined if there is none. Plans count a slot as
-/// one value.
+/// The plain inner tensor that a record has made; undefined if there is none. Gives up if there are
+/// several, since plans count a slot as one value.
 at::Tensor SlotRecorder::part_made(const at::Tensor& wrapper) {
   at::Tensor made;
   for (const at::Tensor& part : inner_tensors(wrapper)) {
@@ -227,7 +227,7 @@ at::Tensor SlotRecorder::part_made(const at::Tensor& wrapper) {
   return made;
 }
 
-/// Empty if it has given up.
+/// Returns an empty slot if recording was given up.
 TapeSlot SlotRecorder::take_apart(const at::Tensor& wrapper) {
   std::optional<FlattenedTensor> flat = flattened(wrapper);
   if (!flat) {

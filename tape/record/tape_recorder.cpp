@@ -22,8 +22,8 @@ constexpr size_t kMaxArguments = 64;
 constexpr const char* kUnwrittenPart =
     "more than 4 MiB that no op wrote, after empty(), of which it writes parts";
 
-/// True for ops that write an argument without reading it. Unknown for library ops, which count as
-/// such.
+/// True for ops that write an argument without reading it. Library ops count as such, since nothing
+/// says whether they read it.
 bool overwrites(const OpInfo& op) {
   return op.is_of_library() || op.operator_name().overload_name.ends_with("out") ||
          op.facts().has(OpFact::kOverwrites) || op.facts().has(OpFact::kFills);
@@ -57,7 +57,7 @@ void TapeRecorder::before_op(const OpCall& call) {
   if (op_.runs) return values_.give_up("an op that threw, after which the function went on");
   const OpInfo& info = call.info();
   if (info.is_communication()) return values_.give_up(call, "a collective that replays call again");
-  // A profile does not count views that a handler makes.
+  // A step profile does not count views that a Python handler makes.
   if (cutter_ && !(slots_.in_handled() && info.is_plain_view())) enter_segment();
   op_.runs = true;
   op_.has_run = false;
@@ -153,7 +153,7 @@ void TapeRecorder::after_op(const OpCall& call) {
   op_.has_run = !gave_up();
   if (op_.has_run) add_made(call);
   op_.has_run = false;
-  op_.written.clear();  // A handler's memory dies with it.
+  op_.written.clear();  // Memory that a handler made must die with the handler.
 }
 
 /// Records what the op that has run has made, written and saved.
@@ -164,7 +164,7 @@ void TapeRecorder::add_made(const OpCall& call) {
       if (!memory) return;
       if (storages_.find(memory).is_unknown())
         return values_.give_up(call, "a copy where its schema says view");
-      // t_() and the like count as writes.
+      // t_() and other ops that change only the layout count as writes.
       const uint32_t value = storages_.value(memory);
       if (!call.info().writes() || value == TapeValue::kNone) return;
       values_.note_version(tensor, value);
@@ -246,7 +246,7 @@ void TapeRecorder::drop_record() {
   tape_.refs_.resize(op_.record.refs.begin);
 }
 
-/// Makes `ref` memory of the open segment, if another one has made it.
+/// If another segment made the memory of `ref`, replaces it by memory of the open segment.
 void TapeRecorder::make_memory_here(const at::Tensor& tensor, TapeRef& ref) {
   if (!cutter_ || !cutter_->is_of_other_segment(ref.value)) return;
   const uint32_t value = values_.add_memory(tensor, ref.value);
@@ -268,7 +268,7 @@ void TapeRecorder::before_saved_write(const at::Tensor& tensor) {
   if (value != TapeValue::kNone) keep_value(tensor, value);
 }
 
-/// `tensor`, which has the value, is about to be written: holders of an alias take a copy.
+/// `tensor`, which has `value`, is about to be written: holders of an alias copy the memory first.
 void TapeRecorder::keep_value(const at::Tensor& tensor, uint32_t value) {
   if (cutter_) cutter_->before_write(value, tensor);
   values_.before_write(tensor, value);
@@ -280,7 +280,7 @@ void TapeRecorder::save_value(const at::Tensor& tensor, Policy policy) {
   if (ref.defined()) cutter_->save(ref, tensor, values_.is_outside(tensor), policy);
 }
 
-// In a replay of an outer region a tensor from outside may be a shadow by now: Note [Shadows].
+// In an outer region's replay, a tensor may by now be a shadow, without a value: Note [Shadows].
 void TapeRecorder::save_results(const OpCall& call, Policy policy) {
   for_each_result_tensor(call, [&](const at::Tensor& tensor) {
     const void* const memory = memory_of(tensor);

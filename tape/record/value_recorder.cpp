@@ -30,7 +30,7 @@ const c10::DispatchKeySet kDense =
                          c10::DispatchKey::Negative}) |
     c10::autocast_dispatch_keyset;
 
-/// True if both are the same wrapped number, which is common.
+/// True if both tensors are wrapped numbers of the same value, which is common.
 bool is_same_number(const at::Tensor& a, const at::Tensor& b) {
   const auto is_readable = [](const at::Tensor& tensor) {
     return tensor.unsafeGetTensorImpl()->is_wrapped_number() && tensor.device().is_cpu() &&
@@ -90,7 +90,7 @@ void ValueRecorder::note_version(const at::Tensor& tensor, uint32_t value) {
   if (counter.enabled()) versions_[value] = {counter, counter.current_version()};
 }
 
-/// See Note [Writes that no op shows]. A lower version means that it was put back
+/// See Note [Writes that no op shows]. A lower version means that the counter was put back
 /// (_unsafe_preserve_version_counter).
 bool ValueRecorder::is_written_unseen(uint32_t value) const {
   if (value >= versions_.size()) return false;
@@ -114,7 +114,7 @@ uint32_t ValueRecorder::add_held(const at::Tensor& tensor) {
   return add_value(TapeValue::Source::kHeld, tape_.held_.size() - 1);
 }
 
-// Memory from inside without a value belonged to a SAVE call that has ended, and was freed.
+// Memory from inside without a value belonged to a SAVE call that ended and freed the memory.
 bool ValueRecorder::is_new(const void* memory) const {
   const Origin origin = storages_.find(memory);
   return origin.is_unknown() || (origin.is_inside() && storages_.value(memory) == kNone);
@@ -126,7 +126,7 @@ uint32_t ValueRecorder::value_of(const at::Tensor& tensor) {
   return hold_written_unseen(tensor);
 }
 
-/// The value that its memory had when it was last seen.
+/// The value that the tensor's memory had when the recorder last met it.
 uint32_t ValueRecorder::last_value_of(const at::Tensor& tensor) {
   const void* const memory = memory_of(tensor);
   if (!memory) return add_held(tensor);
@@ -189,7 +189,7 @@ bool ValueRecorder::is_outside(const at::Tensor& tensor) const {
 
 void ValueRecorder::adopt(const at::Tensor& tensor) {
   if (gave_up()) return;
-  if (C10_UNLIKELY(is_of_python_class(tensor))) return;  // Known by its parts.
+  if (C10_UNLIKELY(is_of_python_class(tensor))) return;  // Identified by its inner tensors.
   const void* const memory = memory_of(tensor);
   if (!memory || !is_new(memory)) return;
   if (const char* const what = unsupported(tensor)) return give_up(what);
@@ -235,7 +235,7 @@ bool ValueRecorder::hold_unwritten(const at::Tensor& tensor, TapeRef& ref, size_
 
 /// Note [Writes that no op shows]: another thread of the function may write what a record has made,
 /// or a custom function may report a write (mark_dirty). Version counters count both. How to
-/// recompute the result is unknown, so the tape holds the bytes as they are when they are met
+/// recompute the result is unknown, so the tape holds the bytes as they are when the memory is used
 /// again.
 uint32_t ValueRecorder::hold_written_unseen(const at::Tensor& tensor) {
   const uint32_t held = add_held(view_storage(clone_bytes(tensor.storage()).storage(), tensor));
@@ -276,14 +276,14 @@ void ValueRecorder::hold_outside(OutsideLog& outside, const std::vector<bool>& n
     starts_from[number] = true;
     if (outside[number].is_written() || outside[number].whole_argument()) continue;
     const at::Tensor& tensor = outside_tensors_[number];
-    // Not as slots of an outer region: its replay does not find a cast that its forward took from
-    // autocast's cache. Leaves are leaves in the replay, too, but views of them may not be. Nobody
-    // keeps gathered weights.
+    // Held directly, not as slots of an outer region, whose replay does not find a cast that its
+    // forward took from autocast's cache. A leaf is a leaf in the replay, too, but a view of a leaf
+    // may not be. Nobody keeps gathered weights.
     const bool is_weight =
         (tensor.is_leaf() && tensor.requires_grad()) || outside[number].is_gathered();
     if (is_weight || tensor.is_inference() || outside[number].is_cast()) {
-      // Without its base, which may later get a node that owns this region: torch.jit gives one to
-      // detached weights when its graph has run.
+      // A view is held without its base, which may later get a node that owns this region:
+      // torch.jit gives detached weights such a node when its graph has run.
       tape_.outside_[number].leaf = tensor.is_view() ? variable_data(tensor) : tensor;
     } else {
       hold_whole(tape_.outside_[number], tensor);
@@ -294,7 +294,7 @@ void ValueRecorder::hold_outside(OutsideLog& outside, const std::vector<bool>& n
   }
 }
 
-/// Holds the whole storage, of which `tensor` may be a part: hooks may keep only what they get.
+/// Holds the whole storage, even if `tensor` is a part: hooks may keep only what they are given.
 void ValueRecorder::hold_whole(Tape::Outside& outside, const at::Tensor& tensor) {
   outside.meta.emplace(tensor);
   outside.storage = HeldStorage(tensor);

@@ -67,7 +67,7 @@ void TapeReplayer::replay_part(const Region& root, const Region& region, size_t 
                               tape_.failure(), ". Do not catch the error that the forward threw.");
   const auto reported =
       traced([&](TraceSink& sink, bool begins) { sink.tape_replay(region, root, begins); });
-  // In the forward's order, whatever is read: another rank may call its function.
+  // Gathers weights in the forward's order, even if not read: another rank may call its function.
   root.outside().gather_again();
   TapeRun run(tape_, root, *entry_, region, unit, inputs);
   run.fetch();

@@ -56,7 +56,7 @@ bool TapeRun::runs(const TapeRecord& record) const {
       record, [&](uint32_t value) { return last_use_[value] != 0 && !live_[value].given; });
 }
 
-// Steps count from 1.
+// The step of a record is its index plus 1; 0 stands for none.
 void TapeRun::mark() {
   for (const auto i : c10::irange(slot_wanted_.size())) {
     const TapeSlot& slot = part_.slots[i];
@@ -74,8 +74,8 @@ void TapeRun::mark() {
   }
 }
 
-// Fetches values that replay groups first, outermost first, as the planner counts: a replay then
-// coexists with values from around it, but with no other fetched memory.
+// First fetches values that groups make, outer groups before inner groups, as the planner counts:
+// while a group is replayed, only values of the groups around it have been fetched.
 void TapeRun::fetch() {
   c10::SmallVector<const CutValue*, 8> wanted;
   for (const auto& input : given_) {
@@ -95,7 +95,7 @@ void TapeRun::fetch() {
   });
 }
 
-/// True if nobody else has its memory, so that the run may write it.
+/// True if only this run has the memory of `tensor`, which fetch() has returned, and may write it.
 bool TapeRun::is_made_by_fetch(const TapeValue& value, const at::Tensor& tensor) const {
   if (value.source == TapeValue::Source::kMemory) return true;
   if (value.source != TapeValue::Source::kOutside || !tensor.has_storage()) return false;
@@ -119,8 +119,8 @@ at::Tensor TapeRun::fetch(const TapeValue& value) const {
   }
 }
 
-// The first argument holds a tensor that was passed twice. Hooks may have brought it back with
-// other strides.
+// If a tensor was passed twice, the first of these arguments holds it. Hooks may have brought the
+// tensor back with other strides.
 at::Tensor TapeRun::fetch_argument(size_t outside) const {
   const std::optional<size_t> number = root_.outside()[outside].whole_argument();
   if (!number) return {};
@@ -190,8 +190,8 @@ void TapeRun::run() {
 }
 
 // Note [Results that are arguments]: an out= op returns its arguments, and LibTorch's boxing of ops
-// with several results drops those from the stack before it copies them. Elsewhere somebody owns
-// the tensors; here only the stack does.
+// with several results drops those from the stack before it copies them. Usually the caller owns
+// these tensors; in a TapeRun only the stack and written_arguments_ do.
 void TapeRun::execute(const TapeRecord& record, uint32_t step) {
   const bool of_library = record.op->is_of_library();
   prepare_writes(record, step);
@@ -200,7 +200,7 @@ void TapeRun::execute(const TapeRecord& record, uint32_t step) {
   if (record.writes.count > 0) written_arguments_ = stack_;
   {
     // Ops run like the leaf ops of a forward, but without a graph. Library ops keep their autograd
-    // kernel, which may be their only one.
+    // kernel, which may be their only kernel.
     std::optional<at::AutoDispatchBelowADInplaceOrView> below;
     if (!of_library) below.emplace();
     const c10::AutoGradMode grad_mode(record.grad_mode && !of_library);
@@ -310,7 +310,7 @@ void TapeRun::drop_used(const TapeRecord& record, uint32_t step) {
   written_arguments_.clear();
 }
 
-/// False for memory that existed before the run: that of a tensor from outside or a kept one.
+/// False for memory that existed before the run: memory of a tensor from outside or a kept tensor.
 bool TapeRun::is_new(uint32_t number) const {
   const TapeValue& value = tape_.values()[number];
   const void* const memory = memory_of(live_[number].tensor);
@@ -328,7 +328,7 @@ void TapeRun::fill(ReplayedSlots& slots) {
   }
 }
 
-/// The value of slot `number`, or of a part of it.
+/// The tensor for slot `number`; `slot` may be a part of the tensor subclass in that slot.
 at::Tensor TapeRun::value_of(const TapeSlot& slot, size_t number) const {
   if (C10_UNLIKELY(slot.special && slot.special->unflatten))
     return make_wrapper(*slot.special, number);
@@ -347,7 +347,7 @@ at::Tensor TapeRun::make_wrapper(const TapeSlot::Special& wrapper, size_t number
   return wrapper.unflatten(parts).tensor_data();
 }
 
-// In an outer region's replay it may be a placeholder, without values to compare.
+// In an outer region's replay, `value` may be a placeholder, without bytes to compare.
 void TapeRun::check_hash(const TapeSlot& slot, size_t number, const at::Tensor& value) const {
   const uint64_t hash = hash_of(value);
   if (hash == 0 || hash == slot.hash) return;

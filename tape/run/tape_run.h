@@ -61,23 +61,23 @@ class TapeRun {
  public:
   using Inputs = c10::ArrayRef<std::shared_ptr<const CutValue>>;
 
-  /// Replays part `unit` of the tape. `root` has the log of outside storages and of named calls,
-  /// `entry` its arguments; `region` has the slots, `inputs` are the values from other units.
+  /// Replays part `unit` of the tape. `root` is the user's region, which has the logs, and `entry`
+  /// has its arguments; `region` has the slots, `inputs` are the values from other units.
   TapeRun(const Tape& tape, const Region& root, const RegionEntry& entry, const Region& region,
           size_t unit, Inputs inputs);
 
   /// Fetches the inputs of the records. May replay outer regions.
   void fetch();
 
-  /// run() runs the records, fill() fills `slots`. No scope may be open; see fetch().
+  /// After fetch(): run() runs the records, with no scope open, then fill() fills `slots`.
   void run();
   void fill(ReplayedSlots& slots);
 
  private:
   struct Live {
-    at::Tensor tensor;                    // On the value's memory.
+    at::Tensor tensor;                    // A tensor on the value's memory.
     bool owned = false;                   // The run may write there.
-    bool given = false;                   // One of the part's inputs.
+    bool given = false;                   // The value is one of the part's inputs.
     uint32_t written = TapeValue::kNone;  // The value after the running op's write.
   };
 
@@ -116,7 +116,7 @@ class TapeRun {
   std::vector<bool> slot_wanted_;
   torch::jit::Stack stack_;
   torch::jit::Stack written_arguments_;                       // Keeps out= arguments alive.
-  std::vector<std::pair<uint32_t, Live>> given_and_written_;  // Inputs that the running op remakes.
+  std::vector<std::pair<uint32_t, Live>> given_and_written_;  // Inputs that the op makes.
 };
 
 }  // namespace remat

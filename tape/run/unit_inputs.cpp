@@ -16,7 +16,6 @@ namespace {
 using Found = UnitInputs::Found;
 using Positions = UnitInputs::Positions;
 
-/// The search for one unit.
 class InputSearch {
  public:
   using Given = c10::function_ref<std::shared_ptr<const CutValue>(uint32_t value)>;
@@ -66,7 +65,7 @@ class InputSearch {
       found_.missing.push_back(ref.value);
   }
 
-  /// The records that run, the last one first.
+  /// The records that replays of the unit run, the last one first.
   std::vector<uint32_t> walk_back() {
     std::vector<uint32_t> running;
     for (uint32_t i = part_.end; i > part_.begin; --i) {
@@ -123,9 +122,9 @@ UnitInputs::Found UnitInputs::find(
   return InputSearch(tape, part, given, needed).run(region);
 }
 
-// If another thread frees a slot, either it is dead here already or release() follows.
+// If another thread frees a slot, either the slot is dead here already or release() follows.
 void UnitInputs::set(Found found, const Region& region) {
-  Values unread;  // Destroyed after the lock is released, like the old ones in `found`.
+  Values unread;  // Destroyed after the lock is released, like the old values in `found`.
   const std::lock_guard<std::mutex> lock(mutex_);
   of_slot_ = std::move(found.of_slot);
   values_.swap(found.values);
@@ -147,7 +146,7 @@ UnitInputs::Values UnitInputs::held() const {
   return all;
 }
 
-// One at a time and without allocating: a destructor may call this again, through a group's slot.
+// One value at a time: its destructor may call release() again (a group's slot). Allocates nothing.
 void UnitInputs::release(size_t slot) noexcept {
   for (;;) {
     std::shared_ptr<const CutValue> dead;  // Destroyed after the lock is released.

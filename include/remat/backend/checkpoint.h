@@ -73,7 +73,7 @@ template <class F, class... Args>
 using CallResult =
     std::decay_t<decltype(call(std::declval<F&>(), std::declval<std::tuple<Args...>&>()))>;
 
-/// True if a const F can be called, so that all replays may share one.
+/// True if a const F can be called, so that all replays may share one F.
 template <class F, class... Args>
 inline constexpr bool kConstCallable =
     std::is_invocable_v<const F&, decltype(unwrap(std::declval<Args&>()))...>;
@@ -136,7 +136,7 @@ class Checkpointed {
   Checkpointed(std::shared_ptr<const CheckpointOptions> options, F fn)
       : options_(std::move(options)), fn_(std::move(fn)) {}
 
-  /// Calls fn with decay-copied `args` as lvalues (std::ref borrows) and returns its result. A
+  /// Calls fn with decay-copied `args` as lvalues (std::ref: no copy) and returns its result. A
   /// plain call if autograd records nothing. Exceptions of fn pass through and leave nothing open.
   template <class... Args>
   auto operator()(Args&&... args) {
@@ -144,7 +144,7 @@ class Checkpointed {
     return run(fn_, std::tuple<std::decay_t<Args>...>(std::forward<Args>(args)...));
   }
 
-  /// As above, if calling fn does not change it.
+  /// Like the other overload, if calling fn does not change fn.
   template <class... Args>
   requires(detail::kConstCallable<F, std::decay_t<Args>...>) auto operator()(Args&&... args) const {
     check_arguments<std::decay_t<Args>...>();

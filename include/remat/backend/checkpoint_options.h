@@ -45,9 +45,9 @@ struct CheckpointOptions {
   /// How a replay is compared with its forward. A difference raises ReplayMismatch in backward.
   Determinism determinism = Determinism::kMetadata;
 
-  /// Ends the replay at the last tensor that backward needs. It leaves the function by an exception
-  /// that does not derive from std::exception; if no op comes after that tensor, the function
-  /// returns instead. Turn it off for a function that must run to its end or is noexcept.
+  /// Ends the replay at the last tensor that backward needs. The replay leaves the function by an
+  /// exception that does not derive from std::exception; if no op comes after that tensor, the
+  /// function returns instead. Turn it off for a function that must run to its end or is noexcept.
   bool early_stop = true;
 
   /// Intercepts every op of the region: writes to memory outside the region happen once, reads of
@@ -57,7 +57,7 @@ struct CheckpointOptions {
   /// buffer_hook().
   bool intercept = true;
 
-  /// With kTape and kAuto, side effects of the function happen once. They need intercept = true.
+  /// With kTape and kAuto, side effects of the function happen once. Both need intercept = true.
   ReplayEngine replay = ReplayEngine::kFunction;
 
   /// Cuts the tape into segments, which backward replays one by one. Needs replay = kTape.
@@ -80,7 +80,7 @@ struct CheckpointOptions {
   std::shared_ptr<OffloadStore> offload_store{};
 
   /// Keeps the region's tensor arguments in offload_store too, which must be set. In a region
-  /// without named calls they are all that is kept. Leaves that require gradients are not moved.
+  /// without named calls nothing else is kept. Leaves that require gradients are not moved.
   bool offload_inputs = false;
 
   /// Reaction when a bare op reads a result of a SAVE call, which must then be kept implicitly.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The environment variables REMAT_POLICY and REMAT_REPLAY, the defaults for regions that do not
-// choose for themselves.
+// The environment variables REMAT_POLICY and REMAT_REPLAY, the defaults for regions whose options
+// do not choose.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace remat {
 
-/// The policy that REMAT_POLICY names, by a preset's name or the path of a JSON file; null if it is
-/// unset. Read once per process. Throws ValueError, on each call, if it is neither.
+/// The policy that REMAT_POLICY names, by a preset's name or the path of a JSON file; null if
+/// unset. Read once per process. Throws ValueError, on each call, if the value is neither.
 REMAT_API std::shared_ptr<const RegionPolicy> policy_of_environment();
 
 /// True if REMAT_REPLAY=auto: regions with replay = kFunction are replayed as with kAuto. Throws

@@ -13,8 +13,8 @@ namespace remat {
 class Scope;
 
 /// While alive, prefixes the names of calls on this thread with `prefix` and a slash; scopes nest.
-/// Made in a region's function, it applies to the calls of that region only. Must be destroyed on
-/// the thread that made it, innermost first. Throws ValueError if the prefix is empty.
+/// A NameScope made in a region's function applies to that region's calls only. Must be destroyed
+/// on the thread that made it, innermost first. Throws ValueError if the prefix is empty.
 class REMAT_API NameScope {
  public:
   explicit NameScope(std::string prefix);

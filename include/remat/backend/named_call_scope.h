@@ -46,14 +46,14 @@ class REMAT_API NamedCallScope {
   /// True if no named call or region is open inside this call on this thread. The call may end only
   /// then.
   bool is_innermost() const;
-  /// Throws unless is_innermost(), for record_outputs() of a handle of `call`, which ends the call.
+  /// Throws unless is_innermost(). For a handle's record_outputs(), which ends `call`.
   void check_innermost(const NamedCall& call) const;
 
   /// True if the call is SAVE or OFFLOAD, by its own policy or by the region's rules.
   bool is_saved() const { return is_saved_; }
 
   /// Announces tensors that autograd will save for the call after it has ended: when `saving` says
-  /// so or, if that is empty, before the next op. A second call replaces the first.
+  /// so or, if `saving` is empty, before the next op. Replaces earlier ones.
   void expect_saved(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors,
                     const SavingState& saving);
 

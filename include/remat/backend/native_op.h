@@ -85,7 +85,7 @@ class NamedFunction {
     return run(fn_, std::forward<Args>(args)...);
   }
 
-  /// As above, if calling fn does not change it.
+  /// Like the other overload, if calling fn does not change fn.
   template <class... Args>
   requires(std::is_invocable_v<const F&, Args...>) auto operator()(Args&&... args) const {
     return run(fn_, std::forward<Args>(args)...);
@@ -118,7 +118,7 @@ class NamedFunction {
 ///
 /// RECOMPUTE: fn runs again in a replay. SAVE: fn does not run again; the tensors that autograd
 /// saved in it are kept, except those among `args` that the replay recomputes anyway, and its
-/// results are kept if recomputed code reads them. OFFLOAD: as SAVE, kept in the region's
+/// results are kept if recomputed code reads them. OFFLOAD: like SAVE, kept in the region's
 /// offload_store or saved_tensors_hooks. In nested regions SAVE applies to the inner region: the
 /// outer region's replay runs fn again, and keeps the call from then on. Keep::kAllRegions keeps it
 /// from the first forward.

@@ -14,7 +14,7 @@ namespace remat {
 /// tensor; copying back throws, and so does any op that needs values (`item`, `nonzero`, printing).
 ///
 /// Loading remat and its other functions never call this, since it changes the process: see Note
-/// [The accelerator] in placeholder/dry_hooks.h. Call it before several threads use tensors:
+/// [The accelerator] in remat/placeholder/dry_device.h. Call it before several threads use tensors:
 /// registration is not atomic with respect to ops that run meanwhile. Otherwise any thread may call
 /// it.
 ///

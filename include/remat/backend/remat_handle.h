@@ -81,13 +81,13 @@ class REMAT_API RematHandle {
   bool skipped_ = false;
 };
 
-/// Makes forward() of a custom function a named call. `ctx` is the one that forward() was given.
-/// Throws as native_op() does. The arguments of forward() count as captured: for a function that
-/// returns or writes one of them, use op<Function>() instead.
+/// Makes forward() of a custom function a named call. `ctx` is the context of forward(). Throws as
+/// native_op() does. The arguments of forward() count as captured: for a function that returns or
+/// writes one of them, use op<Function>() instead.
 REMAT_API RematHandle get_handle(torch::autograd::AutogradContext* ctx, std::string name,
                                  Policy policy, Keep keep = Keep::kInnermostRegion);
 
-/// As above, with the name and policy of the enclosing op(). Throws ValueError if there is none.
+/// Like the other overload, by the enclosing op()'s name and policy; ValueError if there is none.
 REMAT_API RematHandle get_handle(torch::autograd::AutogradContext* ctx);
 
 namespace detail {
@@ -139,7 +139,7 @@ class REMAT_API OpContext {
 ///     ...
 ///
 /// In the replay of a SAVE call its forward() does not run. Without the list, forward() must call
-/// get_handle(ctx); a replay then enters it, and the handle returns the results. Throws as
+/// get_handle(ctx); a replay then calls forward(), and the handle returns the results. Throws as
 /// native_op() does; in the region's forward also ValueError if forward() saves more tensors than
 /// are listed, or takes no handle.
 template <class Function>

@@ -50,7 +50,7 @@ void visit_tensors(T& value, F&& f) {
 }
 
 /// True if every leaf of T is a tensor, as a region's result requires. A user struct with the trait
-/// counts as such.
+/// counts as tensors.
 template <class T>
 inline constexpr bool kAllTensors = kHasTensorTree<T>;
 template <>

@@ -39,16 +39,16 @@ struct TileRange {
   int64_t length = 0;
 };
 
-/// The range of tile `number` of `tiles`. If they do not divide evenly, the first tiles are one
-/// element longer.
+/// The range of tile `number` of `tiles`. If `length` does not divide evenly, the first tiles are
+/// one element longer.
 REMAT_API TileRange tile_range(int64_t length, int64_t tiles, int64_t number);
 
 /// The common length of all arguments along dim. Throws ValueError if lengths differ, or there are
 /// no arguments.
 REMAT_API int64_t tiled_length(c10::ArrayRef<at::Tensor> arguments, const TiledOptions& options);
 
-/// Joins one result of all tiles. Throws ValueError if a part is neither a scalar nor as long along
-/// dim as its tile.
+/// Joins the parts of one result, one per tile. Throws ValueError if a part is neither a scalar nor
+/// as long along dim as its tile.
 REMAT_API at::Tensor join_tiles(const std::vector<at::Tensor>& parts, int64_t length,
                                 const TiledOptions& options);
 

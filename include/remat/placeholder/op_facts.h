@@ -18,21 +18,21 @@ enum class OpFact : uint32_t {
   /// A view that as_strided() does not make, so its storage may be freed.
   kKeepsStrides = 1U << 1U,
   kShowsAll = 1U << 2U,           ///< A view of its whole argument, unchanged
-  kShowsAllWithSizes = 1U << 3U,  ///< As kShowsAll if its second argument is the tensor's sizes
+  kShowsAllWithSizes = 1U << 3U,  ///< Like kShowsAll if argument 1 is the tensor's sizes
   kUndeclaredView = 1U << 4U,     ///< A view that its schema does not declare
   /// Its result shares memory with an argument but has its own version counter.
   kOtherVersions = 1U << 5U,
-  kChangesMemory = 1U << 6U,   ///< Resizes a tensor's memory, or gives it that of another tensor
-  kUninitialised = 1U << 7U,   ///< Its result has no values yet
-  kOverwrites = 1U << 8U,      ///< Writes all of its first argument, and reads none of it
-  kOverwritesPart = 1U << 9U,  ///< Writes part of its first argument, and reads none of it
-  kAccumulates = 1U << 10U,    ///< As kOverwritesPart, unless its argument 3, `accumulate`, is true
-  kFills = 1U << 11U,          ///< Writes an argument other than the first without reading it
-  kLeavesGaps = 1U << 12U,     ///< Saves tensors for backward that it has only partly written
-  kLeavesByteGaps = 1U << 13U,  ///< As kLeavesGaps, for byte tensors only (workspaces)
-  kHandsOut = 1U << 15U,        ///< The caller may go on to read its argument without an op
+  kChangesMemory = 1U << 6U,    ///< Resizes a tensor's memory, or gives it that of another tensor
+  kUninitialised = 1U << 7U,    ///< Its result has no values yet
+  kOverwrites = 1U << 8U,       ///< Writes all of its first argument, and reads none of it
+  kOverwritesPart = 1U << 9U,   ///< Writes part of its first argument, and reads none of it
+  kAccumulates = 1U << 10U,     ///< kOverwritesPart unless argument 3, `accumulate`, is true
+  kFills = 1U << 11U,           ///< Writes an argument other than the first without reading it
+  kLeavesGaps = 1U << 12U,      ///< Saves tensors for backward that it has only partly written
+  kLeavesByteGaps = 1U << 13U,  ///< kLeavesGaps, for byte tensors only (workspaces)
+  kHandsOut = 1U << 15U,        ///< The caller may read its argument later without an op
   kMakesTangents = 1U << 16U,   ///< Its result has a tangent (forward-mode AD)
-  kWritesNoData = 1U << 14U,    ///< Marks an argument as written, but only notes something about it
+  kWritesNoData = 1U << 14U,    ///< Marks an argument as written, but writes no data
 };
 
 /// The facts about one op.

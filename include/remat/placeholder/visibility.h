@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The macro that marks exported symbols. It repeats the one in tape, because nothing below tape may
-// include tape.
+// The macro that marks exported symbols. It repeats the macro of remat/policy/export.h, which
+// placeholder may not include.
 #pragma once
 
 #define REMAT_API __attribute__((visibility("default")))

@@ -25,16 +25,16 @@ struct Cuts;
 /// Drops tensors that autograd saves, leaves slots instead, and logs what the region's ops use.
 class REMAT_API ForwardScope final : public Scope, RegionRun {
  public:
-  /// `inputs` are the region's tensor arguments. Ops are observed if the region wants it.
-  /// `settings` is for its named calls.
+  /// `inputs` are the region's tensor arguments. Ops are observed if region->intercept().
+  /// `settings` is for the region's named calls.
   ForwardScope(std::shared_ptr<Region> region, c10::ArrayRef<at::Tensor> inputs,
                CallSettings settings = {});
   ForwardScope(const ForwardScope&) = delete;
   ForwardScope& operator=(const ForwardScope&) = delete;
   ~ForwardScope() override;
 
-  /// Records its ops on `tape`, with hashes of saved tensors whose ops are not `trusted`. If
-  /// `strict`, what a tape cannot replay raises. Call it once, before the first op.
+  /// Records the region's ops on `tape`, with hashes of saved tensors whose ops are not `trusted`.
+  /// If `strict`, what a tape cannot replay raises. Call it once, before the first op.
   void record(Tape& tape, TrustedOps trusted, bool strict);
 
   /// Cuts the recorded tape; `whole` replays it. Call it once, after record().
@@ -48,7 +48,7 @@ class REMAT_API ForwardScope final : public Scope, RegionRun {
   uint64_t replay_id() const override { return 0; }
   TraceScope trace_scope() const override;
   NamedCalls& named_calls() override;
-  std::any capture_context() override { return {}; }  // An outer region's slots take kept tensors.
+  std::any capture_context() override { return {}; }  // An outer region's slots need no context.
 
  private:
   class SlotHook;

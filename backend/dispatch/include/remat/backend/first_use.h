@@ -7,8 +7,8 @@
 
 namespace remat::detail {
 
-/// Notes a function for first_use(). It is called by initialisers, so that loading the library runs
-/// nothing. Call it before first_use(), on one thread.
+/// Notes a function for first_use(). Called by static initialisers, so that loading the library
+/// runs none of these functions. Call it before first_use(), on one thread.
 REMAT_API void at_first_use(void (*function)());
 
 /// Runs the noted functions, once in the process. The first region, the first user hooks and

@@ -15,7 +15,7 @@ namespace remat::detail {
 ///
 /// Note [Inner backwards]: a backward inside a region's function is part of the function. The
 /// region's scopes are on the thread that runs the function, and see what the nodes do. Autograd's
-/// device threads have no scopes in the forward. But a replay may run on such a thread, where its
+/// device threads have no scopes in the forward. But a replay may run on a device thread, where its
 /// scopes would see these nodes, and slots would shift.
 ///
 /// Note [Dry backward]: autograd makes its device threads at the first backward of the process. The
@@ -39,8 +39,8 @@ class REMAT_API OnThisThread {
 REMAT_API void before_backward_inside(const EdgeList& roots, const EdgeList& ends,
                                       bool accumulates);
 
-/// Call it when that backward has ended without an exception, and is about to return `gradients`.
-/// In a replay this may stop the replay. Throws ReplayMismatch if the gradients differ from the
+/// Call it when the backward has ended without an exception, and is about to return `gradients`. In
+/// a replay this may stop the replay. Throws ReplayMismatch if the gradients differ from the
 /// forward's.
 REMAT_API void after_backward_inside(c10::ArrayRef<at::Tensor> gradients);
 

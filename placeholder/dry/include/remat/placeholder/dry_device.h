@@ -58,9 +58,9 @@ class REMAT_API DryDeviceGuard final : public c10::impl::DeviceGuardImplInterfac
 /// Note [The accelerator]: once PrivateUse1 has a name, `at::getAccelerator()` returns PrivateUse1,
 /// where it returned CUDA before (whenever LibTorch's CUDA libraries are loaded, with or without a
 /// GPU). Autograd's nodes ask the accelerator for their stream, so from then on a node on CUDA has
-/// none, and the engine asserts that it has one. Pinned memory, DataLoader and torch.compile ask
-/// the accelerator, too. So if another accelerator has a device, register_device() throws before it
-/// changes anything. Without a GPU nothing can be pinned.
+/// no stream, and the engine asserts that it has one. Pinned memory, DataLoader and torch.compile
+/// ask the accelerator, too. So if another accelerator has a device, register_device() throws
+/// before it changes anything. Without a GPU nothing can be pinned.
 class REMAT_API DryHooks final : public at::PrivateUse1HooksInterface {
  public:
   DryHooks();
@@ -86,8 +86,8 @@ class REMAT_API DryHooks final : public at::PrivateUse1HooksInterface {
   at::Generator default_generator_;
 };
 
-/// Kernels of the ops with these names. Usable from any thread. They throw ValueError for a second
-/// device or pinned memory, NotImplementedError for a layout that is not strided.
+/// Kernels of aten::empty and aten::empty_strided. Usable from any thread. They throw ValueError
+/// for a second device or pinned memory, NotImplementedError for a layout that is not strided.
 REMAT_API at::Tensor dry_empty(c10::IntArrayRef sizes, std::optional<c10::ScalarType> dtype,
                                std::optional<c10::Layout> layout, std::optional<c10::Device> device,
                                std::optional<bool> pin_memory,
@@ -104,7 +104,7 @@ REMAT_API bool has_dry_compatible_shallow_copy_type(const at::Tensor& self, cons
 /// Allocates memory of any size, at no address. Never destroyed.
 REMAT_API c10::Allocator* dry_allocator();
 
-/// Makes a storage without a tensor, as Python does to copy one.
+/// Makes a storage without a tensor, as Python does to copy a storage.
 REMAT_API c10::intrusive_ptr<c10::StorageImpl> make_dry_storage_impl(
     c10::StorageImpl::use_byte_size_t in_bytes, c10::SymInt size_bytes, c10::DataPtr data,
     c10::Allocator* allocator, bool resizable);

@@ -19,11 +19,11 @@ REMAT_API bool has_placeholder_argument(const c10::OperatorHandle& op,
 /// PrivateUse1. Replaces the arguments on `stack` by the results, which share the storage of the
 /// arguments they alias; tensors written in place are the same objects as before.
 ///
-/// Slot placeholders support ops that need metadata only (views, `*_like`); other ops throw
-/// c10::Error with op, slot and region. Dry tensors compute by LibTorch's Meta kernels and those of
-/// dry_kernels.h. They throw c10::Error if data must reach the host, ValueError for dry and real
-/// tensors in one op (except 0-dim ones that are only read), NotImplementedError for an op without
-/// a Meta kernel. Usable from any thread.
+/// Placeholders of results support ops that need metadata only (views, `*_like`); other ops throw
+/// c10::Error with op, slot and region. Dry tensors compute by LibTorch's Meta kernels and the
+/// kernels of dry_kernels.h. They throw c10::Error if data must reach the host, ValueError for dry
+/// and real tensors in one op (except 0-dim ones that are only read), NotImplementedError for an op
+/// without a Meta kernel. Usable from any thread.
 REMAT_API void run_placeholder_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                                   torch::jit::Stack* stack);
 

@@ -25,7 +25,7 @@ class REMAT_API PlaceholderStorage final : public c10::StorageImpl {
 
   const PlaceholderInfo& info() const { return info_; }
 
-  /// Null unless `tensor` is defined and has a placeholder's storage. Owned by `tensor`.
+  /// The storage of `tensor`, which owns it; null unless it is a placeholder's storage.
   static const PlaceholderStorage* of(const at::Tensor& tensor);
 
   /// True if `storage` is a PlaceholderStorage.

@@ -34,18 +34,18 @@ class CutTree {
   /// The smallest group that contains both segments; kRoot if there is none.
   size_t common(size_t segment, size_t other) const;
 
-  /// The units that begin with the segment, and those that end with it, inner ones first.
+  /// The units whose first segment, and those whose last segment is `segment`, inner units first.
   const std::vector<size_t>& beginning(size_t segment) const { return beginning_[segment]; }
   const std::vector<size_t>& ending(size_t segment) const { return ending_[segment]; }
 
   /// The unit directly inside the root that contains the segment.
   size_t outermost(size_t segment) const;
 
-  /// The units inside `unit`, and `unit` itself, each after those inside it. `unit` is kRoot or
-  /// directly inside it.
+  /// `unit`, which is kRoot or directly inside the root, and all units inside `unit`, each after
+  /// the units that it contains.
   std::vector<size_t> inside(size_t unit) const;
 
-  /// Makes the segment the last one: the groups around it end with it. Call it before
+  /// Makes the segment the last one: the groups around the segment end, too. Call it before
   /// add_segment().
   void end_with(size_t segment);
   /// Adds a segment directly inside the root, or for cuts that are made while the tape is recorded,

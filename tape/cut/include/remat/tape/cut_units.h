@@ -25,11 +25,11 @@
 namespace remat {
 
 /// Has a region and a replayer for each unit, until the function has returned, and finds the inputs
-/// of each.
+/// of each unit.
 class CutUnits {
  public:
-  /// `root` has the log of outside storages and of named calls; `whole` the tape; `kept` the values
-  /// that the forward keeps.
+  /// `root` is the user's region, which has the logs; `whole` replays the whole tape; `kept` has
+  /// the values that the forward keeps.
   CutUnits(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> root,
            std::shared_ptr<const TapeReplayer> whole, const CutValues& kept);
 
@@ -37,33 +37,33 @@ class CutUnits {
   const Region& root() const { return *root_; }
   const std::shared_ptr<Region>& region(size_t unit) const { return regions_[unit]; }
 
-  /// Opens the units that begin with this segment and record. `is_planned`: the segment's policy is
-  /// in the cuts, if they have policies.
+  /// Opens the units that begin with this segment and record. `is_planned`: false for an added
+  /// segment, for which the cuts have no policy.
   void open(size_t segment, size_t record, bool is_planned);
   /// Ends the units that end with this segment, before this record.
   void end(size_t segment, size_t record);
 
-  /// The tape has this number of records: units that were not reached are empty.
+  /// The tape ends with this number of records: units that were not reached are empty.
   void end_tape(size_t records);
 
   /// Makes the segment the last one: see CutTree::end_with(). Call it before add_segment().
   void end_with(size_t segment) { tree_.end_with(segment); }
-  /// Adds a segment outside of all groups.
+  /// Adds a segment: see CutTree::add_segment().
   void add_segment();
 
-  /// Units of the group pass each other the value in `tensor`: it gets a slot of the group.
-  /// False if it has one.
+  /// Adds a slot to the group for the value in `tensor`, which the group's units pass to each
+  /// other. False if the value has a slot already.
   bool add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size_t group);
 
-  /// The unit directly inside the root and the next one have ended: the units in it take hold of
-  /// their inputs.
+  /// `top`, a unit directly inside the root, and the next such unit have ended: the units in `top`
+  /// take hold of their inputs.
   void close(size_t top);
 
   /// True if slots have died since the inputs were found.
   bool has_new_dead_slots() const { return live_slots() != live_slots_; }
-  /// Finds all inputs again. Now it is known what is kept, and which branches the program has
-  /// dropped: what only these need is not needed. With `begin_earlier`, a unit that misses values
-  /// begins at the start of the tape. Group slots that nobody reads any more die.
+  /// Finds all inputs again, now that all kept values are known, and which branches the program has
+  /// dropped, whose inputs nobody needs. With `begin_earlier`, a unit that misses values begins at
+  /// the start of the tape. Group slots that no unit reads any more die.
   void find_inputs_again(bool begin_earlier);
 
   /// Throws a ValueError if a unit reads a value that it does not make and that nobody keeps.
@@ -88,7 +88,7 @@ class CutUnits {
   void finish();
 
  private:
-  /// Number of the slot, and its value, null if no unit reads it.
+  /// By value: number of its slot, and the CutValue, null if no unit reads the slot.
   using GroupSlots = std::unordered_map<uint32_t, std::pair<size_t, std::shared_ptr<CutValue>>>;
 
   void open_unit(size_t unit, size_t segment, bool is_planned);
@@ -107,7 +107,7 @@ class CutUnits {
   // By unit.
   std::vector<std::shared_ptr<Region>> regions_;
   std::vector<std::shared_ptr<SegmentReplayer>> replayers_;
-  std::vector<GroupSlots> group_slots_;  // By value.
+  std::vector<GroupSlots> group_slots_;  // By group, then by value.
   size_t live_slots_ = 0;                // In all units, when their inputs were found.
   std::vector<uint32_t> missing_;        // Read by a unit, but neither made by it nor kept.
   std::vector<bool> needed_;             // By value.

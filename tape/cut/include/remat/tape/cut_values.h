@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Values that a forward keeps because they cross a cut, and those that cuts list.
+// Values that a forward keeps because they cross a cut, and values that Cuts::keep lists.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,33 +24,33 @@
 
 namespace remat {
 
-/// Keeps a value at most once. The units that read it share it.
+/// The values that a forward keeps, each once. The units that read a value share it.
 class CutValues {
  public:
-  /// Keeps the memory of `tensor` for `value` in the scopes around the region; or a copy, if it is
-  /// kept there and about to be written.
+  /// Keeps the memory of `tensor` for `value` in the scopes around the region; if `value` is kept
+  /// already, its memory is about to be written, and a copy is kept instead.
   using Keep = std::function<void(CallProduct& value, const at::Tensor& tensor, Policy policy)>;
 
   explicit CutValues(Keep keep) : keep_(std::move(keep)) {}
 
-  /// Keeps the value for the open unit directly inside the root. True if nobody kept it before.
+  /// Keeps the value for the open unit directly inside the root. False if it was kept before.
   bool keep(uint32_t value, const at::Tensor& tensor, bool is_outside, Policy policy);
   /// The kept value; null if nobody keeps it.
   std::shared_ptr<CutValue> find(uint32_t value) const;
 
-  /// The value's memory is about to be written. Returns the bytes that are copied for that.
+  /// The value's memory is about to be written. Returns the number of bytes copied before.
   size_t before_write(uint32_t value, const at::Tensor& tensor);
-  /// An op like t_() has given it a new version, but no other values.
+  /// An op like t_() has given `tensor` a new version, but has written no data.
   void laid_out_anew(uint32_t value, const at::Tensor& tensor);
 
-  /// The unit directly inside the root ends, and the inputs of the units in it are not found yet.
+  /// The open unit directly inside the root ends. Its values are held until drop_ended().
   void end_unit() { kept_by_ended_ = std::exchange(kept_, {}); }
-  /// Their inputs have been found: they hold the values.
+  /// The inputs of all units in the ended unit have been found, and hold the values.
   void drop_ended() { kept_by_ended_.clear(); }
 
   /// Holds a value of the open unit until finish(), for units that may read it later.
   void hold_to_end(uint32_t value) { held_to_end_.push_back(kept_[value]); }
-  /// A value was read after its unit got its inputs.
+  /// A value was read after the unit that makes it got its inputs.
   void note_late_reader() { has_late_readers_ = true; }
   bool has_late_readers() const { return has_late_readers_; }
   void finish() { held_to_end_.clear(); }
@@ -60,7 +60,7 @@ class CutValues {
 
   const Keep keep_;
   Values kept_;           // For the open unit directly inside the root.
-  Values kept_by_ended_;  // For the unit before that.
+  Values kept_by_ended_;  // For the unit before the open one.
   std::unordered_map<uint32_t, std::weak_ptr<CutValue>> all_;
   std::vector<std::shared_ptr<CutValue>> held_to_end_;
   bool has_late_readers_ = false;

@@ -18,16 +18,16 @@ namespace remat {
 
 /// Use it on the forward's thread.
 ///
-/// Note [Where the rest is cut]: what crosses such a cut is kept, even if autograd saves none of
-/// it: large tensors would then take more memory than without remat. So a cut comes where few bytes
-/// are alive that were made since the difference and are neither saved nor kept. The limit for the
-/// first cut is the bytes that a segment may allocate plus those copied meanwhile; for later cuts,
-/// the bytes that the segment has saved. If there is no such position, the rest is kept as by
-/// autograd, or is one segment.
+/// Note [Where the rest is cut]: after a difference from the plan, the rest of a tape gets new
+/// cuts. All values that cross such a cut are kept, even if autograd saves none of them, so a bad
+/// cut costs memory. A cut comes where few bytes are alive that were made since the difference and
+/// are neither saved nor kept: at the first cut at most the bytes that a segment may allocate plus
+/// those copied meanwhile, later at most the bytes that the segment has saved. Without such a
+/// position, autograd keeps the rest, or the rest is one segment.
 class RestMemory {
  public:
   /// `segment_bytes`: new memory in a segment of the rest (Cuts::rest_bytes). `without_cpu`: CPU
-  /// memory does not count. `grows`: segments may be much larger, and are looked at less often.
+  /// memory does not count. `grows`: segments may be much larger, with fewer looks for a cut.
   RestMemory(size_t segment_bytes, bool without_cpu, bool grows)
       : segment_bytes_(segment_bytes), without_cpu_(without_cpu), grows_(grows) {}
 
@@ -49,7 +49,7 @@ class RestMemory {
     }
   }
 
-  /// A different tensor was copied before it was written; autograd would copy nothing.
+  /// Since the difference, kept memory was copied before a write; autograd would copy nothing.
   void copied(size_t bytes) { copied_bytes_ += bytes; }
 
   void begin_segment() {
@@ -64,10 +64,10 @@ class RestMemory {
   /// at after each record.
   bool is_look_due() const { return made_bytes_ >= next_look_; }
 
-  /// Bytes that are alive, except where `is_held(value)` (saved or kept). After this call
-  /// is_look_due() is false for a while.
+  /// Bytes of live memory, without values for which is_held() returns true (saved or kept ones).
+  /// After this call is_look_due() is false for a while.
   size_t bytes_to_cross(c10::function_ref<bool(uint32_t value)> is_held) {
-    constexpr size_t kLooks = 8;  // While a segment grows by its usual size.
+    constexpr size_t kLooks = 8;  // Looks while a segment grows by its usual size.
     next_look_ = made_bytes_ + std::max(segment_bytes_, grows_ ? made_bytes_ : 0) / kLooks;
     std::erase_if(made_,
                   [&](const Made& made) { return made.storage.expired() || is_held(made.value); });
@@ -89,7 +89,7 @@ class RestMemory {
   const size_t segment_bytes_;
   const bool without_cpu_;
   const bool grows_;
-  std::vector<Made> made_;  // May be dead or held.
+  std::vector<Made> made_;  // Entries may be dead or held.
   size_t made_bytes_ = 0;
   size_t next_look_ = 0;
   size_t copied_bytes_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Comparing a tape, while it is recorded, with the one that its cuts were made for.
+// Comparing a tape, while it is recorded, with the tape that its cuts were made for.
 #pragma once
 
 #include <c10/util/SmallVector.h>
@@ -20,7 +20,7 @@
 
 namespace remat {
 
-/// Compares up to the first difference; later results mean nothing. Use it on the forward's thread.
+/// Compares up to the first difference; results after that mean nothing. Not thread-safe.
 class TapeComparison {
  public:
   /// `differs` may be empty: see Cuts::differs.
@@ -34,21 +34,21 @@ class TapeComparison {
     record_ = tape_.records().size();
   }
 
-  /// True if the tape's last record, made by that op, is the expected one.
+  /// True if the tape's last record, made by the op of begin_op(), is the expected one.
   bool is_record_expected();
 
-  /// True if no more memory than expected was allocated up to that record.
+  /// True if no more memory than expected was allocated up to the last record.
   bool are_bytes_expected(size_t bytes) const {
     return expected_->any_ops || bytes <= expected_->records[record_].most_bytes;
   }
 
-  /// `value` is memory that a segment makes for itself in place of `original`; without cuts it has
-  /// no number.
+  /// `value` is memory that a segment makes for itself in place of `original`; a tape without cuts
+  /// has no such value.
   void add_memory(uint32_t value, uint32_t original) {
     memories_.emplace_back(value, number_of(original));
   }
 
-  /// The expected slot `number`; null if there is none. Its value is kNoValue if it is held.
+  /// The expected slot `number`; null if there is none. Its value is kNoValue if no record made it.
   const ExpectedTape::Slot* slot(size_t number) const {
     return number < expected_->slots.size() ? &expected_->slots[number] : nullptr;
   }
@@ -79,9 +79,9 @@ class TapeComparison {
   const Tape& tape_;
   const std::shared_ptr<const ExpectedTape> expected_;
   const std::function<void(const TapeDifference&)> differs_;
-  const OpInfo* op_ = nullptr;                           // The op that began last.
-  size_t record_ = 0;                                    // Index of the record that it may make.
-  std::vector<std::pair<uint32_t, uint32_t>> memories_;  // Values with the numbers they stand for.
+  const OpInfo* op_ = nullptr;  // The op that began last.
+  size_t record_ = 0;           // Index of the record that the op may make.
+  std::vector<std::pair<uint32_t, uint32_t>> memories_;  // Values of add_memory() with originals.
   // Buffers of the last op, reused for their memory.
   c10::SmallVector<uint32_t, 8> values_;
   FirstPosition<uint32_t> seen_;

@@ -28,27 +28,28 @@
 
 namespace remat {
 
-/// Assigns each slot to the region of its segment, and keeps or marks values that cross the cuts.
+/// Assigns each slot to its segment's region; values that cross cuts are kept or get a group's
+/// slot.
 ///
-/// Note [What crosses a cut]: when an op reads a value of another segment, the tensor is at hand.
-/// If no group contains both segments, the forward keeps it; else it becomes a slot of that group.
-/// When a unit directly inside the root and the next such unit have ended, all slots of the first
-/// are known, and so is what the second has kept of it. Then each segment and group of the first
-/// takes hold of just its inputs, and the other values are given up. Still later units that read
-/// one of its values keep the value themselves. When the function has returned, the first unit uses
-/// such a value as an input, too, and does not make it again.
+/// Note [What crosses a cut]: when an op reads a value that another segment made, the forward keeps
+/// the tensor or, if a group contains both segments, adds a slot for it to the smallest such group.
+/// Once a unit directly inside the root and the next such unit have ended, all slots of the first
+/// unit are known, and all its values that the second unit keeps. Then each segment and group of
+/// the first unit takes hold of its inputs, and other values are given up. A later unit that reads
+/// a value of the first unit keeps the value itself; when the function has returned, the first unit
+/// uses that value as an input, too, and does not make it again.
 ///
 /// Note [A tape that differs from its plan]: cuts that were made for another tape are valid up to
-/// the first difference. Up to there, slots and records are the planned ones, so the inputs of
-/// their units are listed. Different records belong to the open segment: the forward keeps what
-/// that segment saves from then on, though no list has it, so no replay runs these records. The
-/// rest of the tape begins at its first cut: its segments are outside all groups, and all their
-/// inputs are kept: see Note [Where the rest is cut]. One problem remains: a planned unit may rely
-/// on values that a later planned unit, which never came, would have kept. Such a unit begins at
-/// the start of the tape and recomputes what it misses.
+/// the first difference. Slots and records before the difference are as planned, so Cuts::keep
+/// lists the inputs of their units. Records after the difference belong to the open segment: the
+/// forward keeps all that this segment saves from then on, so no replay runs these records. The
+/// rest of the tape begins at the first cut after the difference (Note [Where the rest is cut]):
+/// its segments are outside all groups, and all their inputs are kept. A planned unit may rely on
+/// values that a later planned unit, which never came, would have kept. Such a unit begins at the
+/// start of the tape and recomputes what it misses.
 class TapeCutter {
  public:
-  /// `root` has the log of outside storages and of named calls; `whole` the tape.
+  /// `root` is the user's region, which has the logs; `whole` replays the whole tape.
   TapeCutter(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> root,
              std::shared_ptr<const TapeReplayer> whole, CutValues::Keep keep);
   TapeCutter(const TapeCutter&) = delete;
@@ -69,7 +70,7 @@ class TapeCutter {
   }
   void enter_next(size_t number);
 
-  /// begin_op(): an op is about to run, which may make a record. end_record(): it has made the
+  /// begin_op(): an op is about to run, which may make a record. end_record(): the op has made the
   /// tape's last record.
   void begin_op(const OpInfo& op) {
     if (!comparison_ || phase_ != Phase::kPlan) return;
@@ -82,7 +83,7 @@ class TapeCutter {
     if (listed_.has_made()) keep_listed();
   }
 
-  /// The open segment makes memory for itself, in place of `original`.
+  /// `value` is memory that the open segment makes for itself, in place of `original`.
   void made_memory(uint32_t value, uint32_t original) {
     if (comparison_) comparison_->add_memory(value, original);
   }
@@ -91,8 +92,8 @@ class TapeCutter {
     if (comparison_ || cuts_now_) rest_.allocated(value, storage);
   }
 
-  /// Reports that slot `number` holds `ref`, undefined if the slot holds a tensor itself. False if
-  /// the list of crossing values does not cover this slot.
+  /// Reports that slot `number` has `ref` or, if undefined, a tensor that the tape holds. False if
+  /// the plan does not cover this slot, so that the forward must keep its value.
   bool plans_slot(size_t number, const TapeRef& ref);
 
   /// True if another segment than the open one has made the value.
@@ -111,7 +112,7 @@ class TapeCutter {
   /// A rule gives SAVE or OFFLOAD to the op that has just made the value.
   void save(const TapeRef& ref, const at::Tensor& tensor, bool is_outside, Policy policy);
 
-  /// An op like t_() has given it a new version, but no other values.
+  /// An op like t_() has given `tensor` a new version, but has written no data.
   void laid_out_anew(uint32_t value, const at::Tensor& tensor) {
     kept_.laid_out_anew(value, tensor);
   }

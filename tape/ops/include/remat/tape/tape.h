@@ -31,8 +31,8 @@ namespace remat {
 
 /// The contents of one storage between two writes.
 ///
-/// Note [Values and views]: a tape records storages, not tensors. A storage has a value when it is
-/// made and a new one after each write; a tensor is a value and a layout (TapeRef). So views need
+/// Note [Values and views]: a tape records storages, not tensors. A storage gets a value when it is
+/// made and a new value after each write; a tensor is a value and a layout (TapeRef). So views need
 /// no record, and a replay of an in-place write gives the new value the old one's memory, unless
 /// the old value is read later.
 struct TapeValue {
@@ -41,36 +41,36 @@ struct TapeValue {
     kOutside,  ///< Outside storage `number`, as it was before the region wrote it.
     kProduct,  ///< CallProduct `number`, left by a SAVE call.
     kHeld,     ///< Held by the tape, at `number`.
-    kMemory,   ///< Memory `number`: no contents, since an op overwrites it.
+    kMemory,   ///< TapeMemory `number`, without contents: an op overwrites it.
   };
   static constexpr uint32_t kNone = ~uint32_t{0};
 
   Source source;
   bool is_uninitialised = false;  ///< Made by an op like empty(), and not written since.
   uint32_t number;
-  uint32_t layout = kNone;  ///< The layout last used with it.
+  uint32_t layout = kNone;  ///< The layout in which the value was used last.
 };
 
-/// A tensor: a value, seen in a layout. Undefined without a value.
+/// A tensor: a value and the layout that shows it. Without a value, the tensor is undefined.
 struct TapeRef {
   uint32_t value = TapeValue::kNone;
   uint32_t layout = TapeValue::kNone;
   bool defined() const { return value != TapeValue::kNone; }
 };
 
-/// A result of a record that is new memory.
+/// A record's result that lies in new memory.
 struct TapeOutput {
   uint16_t result;   ///< Index of the op's result.
   uint16_t element;  ///< Index in a list of tensors; 0 for a tensor.
   TapeRef ref;
 };
 
-/// Memory that a unit of a cut tape makes for itself: the empty() is in another unit, and memory
-/// that nobody has written is not kept.
+/// Memory that a unit of a cut tape allocates itself: another unit called empty() for it, and
+/// unwritten memory is not kept.
 struct TapeMemory {
   size_t size_bytes;
   c10::Device device;
-  uint32_t original = TapeValue::kNone;  ///< The value in whose place it is; kNone: none.
+  uint32_t original = TapeValue::kNone;  ///< The value that this memory replaces; kNone: none.
 };
 
 /// A write by a record to a storage.
@@ -85,18 +85,18 @@ struct TapeRange {
   uint16_t count = 0;
 };
 
-/// A call of an op that ran inside no other. Flat, with positions in the tape's lists, since a tape
-/// has thousands of them.
+/// A call of an op that no other op called. Has positions in the tape's lists instead of lists,
+/// since a tape has thousands of records.
 struct TapeRecord {
   const OpInfo* op;
   uint32_t first_argument = 0;
   TapeRange refs{};
   TapeRange outputs{};
   TapeRange writes{};
-  TapeRange generators{};  ///< States of the generators that it drew from.
-  bool grad_mode = true;   ///< Some ops return less with grad mode off.
+  TapeRange generators{};  ///< States, before the op, of generators that it drew from.
+  bool grad_mode = true;   ///< Mode of the call: some ops return less with it off.
   uint64_t tensors = 0;    ///< Bit i: argument i is a tensor.
-  uint64_t lists = 0;      ///< Bit i: a list of tensors; with both bits, of optional ones.
+  uint64_t lists = 0;      ///< Bit i: argument i is a list (both bits: of optionals).
 };
 
 /// The content of a slot.
@@ -108,11 +108,11 @@ struct TapeSlot {
     std::vector<TapeSlot> parts;
   };
 
-  /// For a tensor subclass on a cut tape: its part that the function has made, if any.
+  /// For a tensor subclass on a cut tape: the inner tensor that the function has made, if any.
   TapeRef ref;
   std::shared_ptr<const Special> special{};  ///< Set instead of `ref`; null for most slots.
-  uint64_t hash = 0;  ///< Hash of its bytes, if has_hashes(); 0: not compared.
-  /// On a cut tape: nobody held it when the function returned.
+  uint64_t hash = 0;  ///< Hash of the tensor's bytes, if has_hashes(); 0: not compared.
+  /// On a cut tape: autograd had freed the saved tensor when the function returned.
   bool is_dropped = false;
 };
 
@@ -124,25 +124,25 @@ void for_each_ref(const TapeSlot& slot, F&& f) {
   for (const TapeSlot& part : slot.special->parts) for_each_ref(part, f);
 }
 
-/// A part that is replayed separately: a whole tape, or a unit of a cut one (see Cuts).
+/// A part that is replayed separately: a whole tape, or one segment or group of it (see Cuts).
 struct TapePart {
   static constexpr uint32_t kOpen = ~uint32_t{0};
 
-  std::vector<TapeSlot> slots{};  ///< By their numbers in the part's region.
-  uint32_t begin = 0;             ///< Its records are [begin, end).
+  std::vector<TapeSlot> slots{};  ///< Indexed by slot number in the part's region.
+  uint32_t begin = 0;             ///< The part's records are [begin, end).
   uint32_t end = kOpen;
-  uint32_t first_value = 0;  ///< The values made meanwhile are [first_value, end_value).
+  uint32_t first_value = 0;  ///< The part's records make the values [first_value, end_value).
   uint32_t end_value = kOpen;
   bool is_group = false;
 };
 
-/// Filled by a TapeRecorder in the forward, on its thread; read by any thread afterwards. A large
-/// class: a list for each kind of thing that records refer to.
+/// The ops and slots of one region. A TapeRecorder fills the tape on the forward's thread; then any
+/// thread may read it. A large class, with a list for each kind of object that records refer to.
 class REMAT_API Tape {
  public:
   const std::vector<TapeRecord>& records() const { return records_; }
   const std::vector<TapeValue>& values() const { return values_; }
-  /// The parts: one, or for a cut tape its segments, then its groups.
+  /// The whole tape as one part; for a cut tape, its segments, then its groups.
   const std::vector<TapePart>& parts() const { return parts_; }
   c10::ArrayRef<c10::IValue> arguments(const TapeRecord& record) const {
     return c10::ArrayRef<c10::IValue>(arguments_.data() + record.first_argument,
@@ -174,17 +174,17 @@ class REMAT_API Tape {
   const at::Tensor& held(uint32_t number) const { return held_[number]; }
   const TapeMemory& memory(uint32_t number) const { return memories_[number]; }
 
-  /// Returns the tape's copy of an outside storage; undefined if there is none. May replay outer
-  /// regions.
+  /// Returns the tensor that the tape holds for outside storage `number`; undefined if there is
+  /// none. May replay outer regions.
   at::Tensor unpack_outside(size_t number) const;
 
-  /// True if the tape holds the tensor itself: a leaf, whose memory may be exchanged.
+  /// True if the tape holds a leaf on that storage itself: the leaf's memory may be exchanged.
   bool holds_itself(size_t outside) const {
     return outside < outside_.size() && outside_[outside].leaf.defined();
   }
 
   /// Calls visit(name, tensor, storage) for each tensor that only the tape holds, or that the outer
-  /// region holds for it. Weights and other outside tensors that others hold, too, are left out.
+  /// region holds for the tape. Leaves out weights and other tensors that others hold, too.
   void visit_held(c10::function_ref<void(const std::string&, const TensorMeta&, const HeldStorage&)>
                       visit) const;
 
@@ -196,7 +196,7 @@ class REMAT_API Tape {
   /// Returns a tensor on `storage` with the given layout, outside any graph.
   at::Tensor lay_out(const c10::Storage& storage, uint32_t layout) const;
 
-  /// Returns such a tensor without memory, for ops that read shapes only.
+  /// Like lay_out(), on a storage without memory, for ops that read shapes only.
   at::Tensor without_data(uint32_t layout) const;
 
   /// The reason why the tape cannot be replayed; empty if it can be.
@@ -204,8 +204,8 @@ class REMAT_API Tape {
 
   /// True if the slots have hashes for a replay to compare: Note [Trusting a tape].
   bool has_hashes() const { return has_hashes_; }
-  /// True if a dispatch mode that the function opens has handled an op: then every replay is
-  /// compared.
+  /// True if a dispatch mode that the function opened has handled an op: every replay of such a
+  /// tape is compared with the forward.
   bool is_under_mode() const { return is_under_mode_; }
 
   /// Running hashes of all ops in order, including those that no slot needs.
@@ -214,7 +214,7 @@ class REMAT_API Tape {
   /// Bytes of host memory used by the tape itself, without the tensors that it holds.
   size_t size_bytes() const;
 
-  /// Name of the op that makes the value; empty if none does.
+  /// Name of the op that makes the value; empty if no op does.
   std::string maker(uint32_t value) const;
 
   /// One line per record, with its number: "12: %3 = aten::mul.Tensor(%1, 2)".
@@ -231,20 +231,20 @@ class REMAT_API Tape {
     return {list.data() + range.begin, range.count};
   }
 
-  /// Exactly one of these is kept for an outside storage.
+  /// The tensor held for an outside storage: `leaf`, `saved`, or neither if the tape needs none.
   struct Outside {
     at::Tensor leaf;
     std::optional<torch::autograd::SavedVariable> saved;
     std::optional<TensorMeta> meta;  // Metadata of `saved`.
     HeldStorage storage;
-    std::optional<TensorLayout> whole;  // Layout of `saved`, which has all bytes of the storage.
+    std::optional<TensorLayout> whole;  // Layout of `saved`, which covers the whole storage.
     size_t size_bytes = 0;
   };
 
   void clear();
 
   std::vector<TapeRecord> records_;
-  std::vector<c10::IValue> arguments_;  // Undefined for tensors, lengths for lists.
+  std::vector<c10::IValue> arguments_;  // Empty for a tensor, the length for a list of tensors.
   std::vector<TapeRef> refs_;
   std::vector<TapeOutput> outputs_;
   std::vector<TapeWrite> writes_;
@@ -260,7 +260,7 @@ class REMAT_API Tape {
   };
   std::vector<HeldSlot> held_slots_;
   std::vector<TapeMemory> memories_;
-  std::vector<Outside> outside_;  // By the number of the OutsideStorage.
+  std::vector<Outside> outside_;  // Indexed by number of the OutsideStorage.
   std::string failure_;
   bool has_hashes_ = false;
   bool is_under_mode_ = false;

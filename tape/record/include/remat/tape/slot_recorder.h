@@ -33,15 +33,15 @@ struct RecordedOp {
   };
 
   bool runs = false;
-  bool has_run = false;  ///< Its results are being recorded.
+  bool has_run = false;  ///< The op has run; its results are being recorded.
   bool makes_views = false;
   std::optional<Policy> save_next;
   TapeRecord record{};
-  c10::SmallVector<TapeRef, 8> given;  ///< Arguments.
+  c10::SmallVector<TapeRef, 8> given;  ///< The op's tensor arguments.
   FirstPosition<const c10::TensorImpl*> given_tensors;
   c10::SmallVector<Write, 2> written;
   FirstPosition<uint32_t> written_values;
-  std::vector<GeneratorState> states;  ///< Before the op.
+  std::vector<GeneratorState> states;  ///< Generators before the op.
 };
 
 /// Finds the tape's value for each slot.
@@ -52,7 +52,7 @@ class SlotRecorder {
   SlotRecorder(const SlotRecorder&) = delete;
   SlotRecorder& operator=(const SlotRecorder&) = delete;
 
-  /// `cutter` cuts the tape, and outlives this object's use.
+  /// `cutter` cuts the tape. It must live until the last call of this recorder.
   void cut(TapeCutter& cutter) { cutter_ = &cutter; }
 
   /// The next slot of the region, or of the open segment, is for `tensor`.
@@ -63,8 +63,8 @@ class SlotRecorder {
   /// The recorded op has run.
   void end_op();
 
-  /// begin_handled(): an op on tensor subclasses is about to run, which is replaced by the ops that
-  /// its handler calls. end_handled(): it has run. drop_handled(): it has thrown.
+  /// begin_handled(): an op on tensor subclasses is about to run; the tape gets the ops that its
+  /// handler calls instead. end_handled(): the op has run. drop_handled(): the op has thrown.
   void begin_handled(const OpCall& call);
   void end_handled();
   void drop_handled();
@@ -108,11 +108,11 @@ class SlotRecorder {
   const RecordedOp& op_;
   TapeCutter* cutter_ = nullptr;  // Null if the tape is not cut.
   size_t count_ = 0;
-  std::vector<PendingSlot> pending_;  // Found when the op has run.
+  std::vector<PendingSlot> pending_;  // Their values are found when the op has run.
   std::vector<PendingSlot> held_;
-  // For the running handled op:
+  // For the running op on tensor subclasses:
   bool in_handled_ = false;
-  std::vector<at::Tensor> handled_writes_;  // Arguments.
+  std::vector<at::Tensor> handled_writes_;  // Arguments that the op writes.
   std::vector<PendingSlot> handled_pending_;
 };
 

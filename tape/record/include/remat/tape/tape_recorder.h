@@ -29,8 +29,9 @@ namespace remat {
 /// Writes a record for each op that a ForwardScope reports.
 class TapeRecorder final : public SegmentPolicies {
  public:
-  /// `trusted`: see Note [Trusting a tape]. `generators`: those beyond the default ones; null
-  /// restores none. `strict_label`: the region's label, if giving up is an error.
+  /// `trusted`: see Note [Trusting a tape]. `generators`: the region's generators besides the
+  /// default ones; null if replays restore no generator. `strict_label`: the region's label, if
+  /// giving up is an error.
   TapeRecorder(Tape& tape, StorageTable& storages, TrustedOps trusted,
                const std::vector<at::Generator>* generators, std::string strict_label)
       : tape_(tape),
@@ -61,9 +62,9 @@ class TapeRecorder final : public SegmentPolicies {
   void save_next(Policy policy) override { op_.save_next = policy; }
   void save_results(const OpCall& call, Policy policy) override;
 
-  /// True while a reported op runs.
+  /// True while an op that before_op() reported runs.
   bool in_op() const { return op_.runs && !gave_up(); }
-  /// True while it processes the results of an op.
+  /// True while after_op() records the results of an op.
   bool op_has_run() const { return op_.has_run; }
 
   /// A dispatch mode that the function has opened handles the op that is about to run, and may
@@ -82,9 +83,9 @@ class TapeRecorder final : public SegmentPolicies {
   /// An op of a SAVE call is about to write `tensor`.
   void before_saved_write(const at::Tensor& tensor);
 
-  /// Call it when the function has returned. Drops what no slot needs, and keeps needed tensors
-  /// from outside; others hold the arguments. Call it where remat's own tensors are kept: see
-  /// HiddenScopes.
+  /// Call it when the function has returned, under HiddenScopes, so that the scopes around the
+  /// region keep what the tape saves. Drops values that no slot needs, and keeps needed tensors
+  /// from outside, except arguments, which the RegionEntry holds.
   void finish(OutsideLog& outside);
 
  private:

@@ -23,14 +23,14 @@ inline uint32_t narrow(size_t number) {
   return static_cast<uint32_t>(number);
 }
 
-/// Unwritten memory up to this size is held by the tape; of an op that writes parts (x[i] = y), up
-/// to the second size.
+/// The tape holds memory that no op has written up to this size; if an op writes parts of the
+/// memory (x[i] = y), up to the second size.
 constexpr size_t kMaxUnwrittenBytes = 4096;
 constexpr size_t kMaxUnwrittenBytesOfPart = size_t{4} << 20;
 constexpr const char* kUnwritten = "more than 4,096 bytes that no op wrote, after empty()";
 
-/// Knows which memory has which value, and holds what no record makes. Gives up for good at what a
-/// tape cannot replay: Tape::failure() has the reason.
+/// Knows which memory has which value, and holds tensors that no record makes. Gives up for good at
+/// the first op or tensor that a tape cannot replay: Tape::failure() has the reason.
 class ValueRecorder {
  public:
   /// `strict_label`: the region's label, if giving up is an error.
@@ -51,7 +51,7 @@ class ValueRecorder {
   /// Throws if giving up is an error.
   void refuse_if_strict() const;
 
-  /// Names the kind of a tensor that no tape can have; null for others.
+  /// Describes the kind of `tensor` if no tape can have such a tensor; else null.
   static const char* unsupported(const at::Tensor& tensor);
   /// True if the memory has no value yet.
   bool is_new(const void* memory) const;
@@ -64,41 +64,41 @@ class ValueRecorder {
   /// `value` in the layout of `tensor`.
   TapeRef ref_in(uint32_t value, const at::Tensor& tensor);
 
-  /// The record that is being written has made the tensor's memory, or written it.
+  /// add_made(): the current record has made the tensor's memory. add_written(): has written it.
   uint32_t add_made(const at::Tensor& tensor, bool is_uninitialised);
   uint32_t add_written(const at::Tensor& tensor, Origin origin);
-  /// The tensor's memory is made for the open unit: see Tape::memory().
+  /// Adds a TapeMemory: the open unit makes the tensor's memory itself, in place of `original`.
   uint32_t add_memory(const at::Tensor& tensor, uint32_t original = TapeValue::kNone);
 
-  /// Unobserved code inside has made `tensor`: the tape holds it.
+  /// Code in the region whose ops are not seen has made `tensor`: the tape holds `tensor`.
   void adopt(const at::Tensor& tensor);
-  /// Adopts the parts of a tensor subclass that an op on plain tensors has made, such as the op
+  /// Adopts the inner tensors of `wrapper`, which an op on plain tensors has made, such as the op
   /// that wraps a collective's result.
   void adopt_parts(const at::Tensor& wrapper);
   /// Like adopt(), for memory that nobody has written: the op that is about to run overwrites it.
   void adopt_memory(const at::Tensor& tensor);
 
-  /// set_outside(): a SAVE call has written the outside storage. reset_outside(): its value is the
-  /// one kept from before the region's writes.
+  /// set_outside(): a SAVE call has written outside storage `number`. reset_outside(): that storage
+  /// has again the value kept from before the region's writes.
   void set_outside(size_t number, size_t product);
   void reset_outside(size_t number);
 
   /// If no op has written the memory, makes `ref` a value that the tape holds: LibTorch makes such
-  /// tensors of host numbers, for an index or a scalar. False if it would hold more than
+  /// tensors of host numbers, for an index or a scalar. False if the memory is larger than
   /// `max_bytes`.
   bool hold_unwritten(const at::Tensor& tensor, TapeRef& ref, size_t max_bytes);
 
-  /// `tensor`, which has the value, is about to be written: if the tape holds an alias, it takes a
+  /// `tensor`, which has `value`, is about to be written: an alias that the tape holds becomes a
   /// copy.
   void before_write(const at::Tensor& tensor, uint32_t value);
   void note_version(const at::Tensor& tensor, uint32_t value);
 
-  /// Call it when the function has returned, where remat's own tensors are kept: see OuterScopes.
-  /// Keeps tensors from outside that `needed` values start from, and drops other held ones.
+  /// Call it when the function has returned, under HiddenScopes. Keeps the tensors from outside
+  /// that `needed` values start from, and drops held tensors whose values are not needed.
   void finish(OutsideLog& outside, const std::vector<bool>& needed);
 
  private:
-  /// The version that a record has left, as LibTorch counts writes.
+  /// A tensor's version counter, and its version after the record that made the value.
   struct Version {
     c10::VariableVersion counter{c10::VariableVersion::DISABLED};
     uint32_t left = 0;
@@ -118,10 +118,10 @@ class ValueRecorder {
   StorageTable& storages_;
   const std::string strict_label_;
   bool is_cut_ = false;
-  std::vector<at::Tensor> outside_tensors_;  // By number; undefined if no op read it.
+  std::vector<at::Tensor> outside_tensors_;  // By number; undefined if no op read the storage.
   std::vector<uint32_t> outside_values_;     // By number; the present value.
   std::vector<uint32_t> product_values_;
-  std::vector<Version> versions_;  // By value: the version that its record has left.
+  std::vector<Version> versions_;  // By value.
   uint32_t last_layout_ = TapeValue::kNone;
 };
 

@@ -24,8 +24,8 @@ class CutValue {
   /// A value kept from the forward on.
   CutValue(uint32_t value, CallProduct kept) : value_(value), kept_(std::move(kept)) {}
 
-  /// A value that replays of `group` recompute, in its slot. `groups_around`: number of groups
-  /// around that group.
+  /// A value that replays of `group` recompute, in `slot`. `groups_around`: number of groups around
+  /// `group`.
   CutValue(uint32_t value, std::shared_ptr<Region> group, Slot& slot, size_t groups_around)
       : value_(value), group_(std::move(group)), slot_(&slot), groups_around_(groups_around) {}
 
@@ -44,7 +44,7 @@ class CutValue {
   CallProduct* kept() { return kept_ ? &*kept_ : nullptr; }
   const CallProduct* kept() const { return kept_ ? &*kept_ : nullptr; }
 
-  /// Returns a tensor on its memory, which must not be written. May replay groups and outer
+  /// Returns a tensor on the value's memory, which must not be written. May replay groups and outer
   /// regions.
   at::Tensor fetch(const std::string& reader) const {
     if (slot_) return group_->load(*slot_);

@@ -16,8 +16,8 @@
 
 namespace remat {
 
-/// Fills the slots of a segment with values for backward, those of a group with values that its
-/// units pass each other. Keeps the whole tape alive, but only the input tensors of its unit.
+/// Fills a segment's slots with values for backward, or a group's slots with values that its units
+/// pass each other. Keeps the whole tape alive, but only its own unit's input tensors.
 class SegmentReplayer final : public Replayer {
  public:
   SegmentReplayer(std::shared_ptr<const TapeReplayer> whole, std::shared_ptr<const Region> root,

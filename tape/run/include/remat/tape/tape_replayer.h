@@ -25,8 +25,8 @@ namespace remat {
 
 class CutValue;
 
-/// Runs the records that live slots need, in order, on memory of its own: it writes nothing outside
-/// and does not call the function, unless the tape could not be recorded.
+/// Runs the records that live slots need, in order, on new memory: writes nothing outside and does
+/// not call the function. If no tape could be recorded, calls the function instead.
 class REMAT_API TapeReplayer final : public Replayer {
  public:
   TapeReplayer(std::unique_ptr<const FunctionReplayer> function, std::shared_ptr<RegionEntry> entry,
@@ -44,8 +44,8 @@ class REMAT_API TapeReplayer final : public Replayer {
 
   void replay(const Region& region, ReplayedSlots& slots) const override;
 
-  /// Fills the slots of `region`, which is part `unit` of the tape of `root`, from the values that
-  /// other parts give it.
+  /// Fills the slots of `region`, which is part `unit` of the tape of `root`, from `inputs`, which
+  /// other parts have made.
   void replay_part(const Region& root, const Region& region, size_t unit,
                    c10::ArrayRef<std::shared_ptr<const CutValue>> inputs,
                    ReplayedSlots& slots) const;

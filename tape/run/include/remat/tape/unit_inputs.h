@@ -18,8 +18,8 @@
 
 namespace remat {
 
-/// The values that a unit's replays start from. Each is released with the last live slot that is
-/// made from it. Set on the forward's thread; everything else may be called from any thread.
+/// The values that a unit's replays start from. Each value is released with the last live slot that
+/// is made from it. Set on the forward's thread; everything else may be called from any thread.
 class UnitInputs {
  public:
   using Values = std::vector<std::shared_ptr<const CutValue>>;
@@ -29,7 +29,7 @@ class UnitInputs {
   struct Found {
     Values values;
     std::vector<Positions> of_slot;  ///< The inputs that each slot is made from.
-    std::vector<uint32_t> missing;   ///< Made by no record of the unit, and not given.
+    std::vector<uint32_t> missing;   ///< Needed, but neither made in the unit nor inputs.
   };
 
   /// Walks back from the slots of `part` that are live in `region`. `given(value)` returns the
@@ -39,18 +39,18 @@ class UnitInputs {
                     c10::function_ref<std::shared_ptr<const CutValue>(uint32_t value)> given,
                     std::vector<bool>& needed);
 
-  /// Holds the inputs that live slots of `region` need, instead of those held before.
+  /// Holds the inputs that live slots of `region` need, instead of the inputs held before.
   void set(Found found, const Region& region);
 
   /// The inputs that live slots need.
   Values held() const;
 
-  /// The slot has died.
+  /// The slot has died: gives up the inputs that no other live slot needs.
   void release(size_t slot) noexcept;
 
  private:
   mutable std::mutex mutex_;
-  Values values_;                   // Null if no live slot needs it.
+  Values values_;                   // Null where no live slot needs the value.
   std::vector<uint32_t> readers_;   // Number of live slots per value.
   std::vector<Positions> of_slot_;  // Empty for dead slots.
 };
