@@ -45,7 +45,7 @@ std::string take_prefix(const std::string& text, std::string_view prefix) {
 
 }  // namespace
 
-/// The pattern of an op, in each of its one or two possible readings.
+/// The pattern of a rule for ops, in each of its one or two possible readings ("a.b").
 struct PolicyTable::OpPattern {
   enum class Tag : uint8_t { kNone, kPointwise, kView };
 
@@ -97,8 +97,8 @@ PolicyTable::OpPattern::OpPattern(const std::string& pattern) : is_glob(has_wild
   } else if (parts.size() == 3) {
     add(parts[0], parts[1], part(2));
   } else {
-    add("aten", parts[0], part(1));                                // as in add.Tensor
-    if (parts.size() == 2) add(parts[0], parts[1], std::nullopt);  // as in aten.add
+    add("aten", parts[0], part(1));                                // reads add.Tensor
+    if (parts.size() == 2) add(parts[0], parts[1], std::nullopt);  // reads aten.add
   }
 }
 

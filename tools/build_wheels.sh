@@ -65,7 +65,7 @@ headers_of_debian() {
   rm -rf "$work/python.deb.d" "$2"
   dpkg-deb -x "$work/python.deb" "$work/python.deb.d"
   cp -r "$work/python.deb.d/usr/include/python$1" "$2"
-  # Debian's pyconfig.h only selects the architecture's own, so replace it by that one.
+  # Debian's pyconfig.h only includes the architecture's own pyconfig.h, so replace it by that file.
   cp "$work/python.deb.d/usr/include/x86_64-linux-gnu/python$1/pyconfig.h" "$2/"
 }
 

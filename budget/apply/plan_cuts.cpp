@@ -15,7 +15,7 @@
 namespace remat {
 namespace {
 
-/// A segment after the plan was left makes this share (1/16) of the forward's bytes.
+/// After a step has left its plan, each segment makes this share (1/16) of the forward's bytes.
 constexpr int64_t kRestShare = 16;
 
 /// A step that makes up to this share (1/20) more bytes than measured is still the planned one.
@@ -65,7 +65,7 @@ int64_t bytes_made(const StepProfile& profile) {
 
 /// Limits the bytes to those measured, plus a share for sizes that depend on data.
 void limit_bytes(ExpectedTape& expected, const StepProfile& profile) {
-  if (!profile.other_devices.empty()) return;  // not all that it makes is known
+  if (!profile.other_devices.empty()) return;  // bytes on those devices are unknown
   int64_t bytes = bytes_made(profile) / kBytesShare;
   for (const auto i : c10::irange(profile.records.size())) {
     bytes += bytes_made(profile, profile.records[i]);

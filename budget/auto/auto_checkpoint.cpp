@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The choice of which steps are measured, and of the plans that the others run with.
+// Chooses the steps that are measured, and the plans with which the other steps run.
 #include <remat/budget/auto_checkpoint.h>
 
 #include <c10/util/Exception.h>
@@ -38,8 +38,8 @@ std::string budget_text(const AutoCheckpointOptions& options) {
   return text;
 }
 
-/// A variant that no plan fits waits for other kinds to be measured, which may need more, for at
-/// most this many times the steps that a plan needs.
+/// If no plan fits a variant and the budget is a share, the variant waits for other kinds, which
+/// may have larger budgets, until this many times options.steps of its own steps are measured.
 constexpr int kMostWaits = 4;
 
 OffloadTerms terms_of(const AutoCheckpointOptions& options) {
@@ -139,15 +139,14 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
       messages_.caution_once(made->profile->caution());
   }
 
-  /// The previous step's function is called again while a backward runs, probably its own: the step
-  /// does not count.
+  /// Discards the previous step: its function is called again during a backward, probably its own.
   void spoil_pending() {
     if (!PendingStep::here().spoil(this)) return;
     const std::lock_guard<std::mutex> lock(mutex_);
     fault_ = "its function was called again while a backward ran";
   }
 
-  /// Returns the warning to give, or "".
+  /// Adds a measured step to its variant. Returns the warning to give, or "".
   std::string add_measured(const std::shared_ptr<StepVariant>& variant, StepLog& log) {
     std::unique_lock<std::mutex> lock(mutex_);
     if (!variant->wants_measuring()) return "";
@@ -165,7 +164,8 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     return decision ? take(variant, *std::move(decision)) : "";
   }
 
-  /// Returns nullopt if more steps must be measured.
+  /// This process's decision; nullopt if more steps must be measured. A budget that is a share is
+  /// raised to the largest budget of all variants.
   std::optional<StepDecision> decide(const StepVariant& variant) const {
     const bool is_enough = variant.measured() >= options.steps || latest_;
     if (!is_enough) return std::nullopt;
@@ -178,7 +178,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     return decision;
   }
 
-  /// The decision that all processes follow. Unlocks while they agree.
+  /// The decision that all processes follow. Releases `lock` while they agree.
   std::optional<StepDecision> agreed(const StepVariant& variant, std::optional<StepDecision> own,
                                      std::unique_lock<std::mutex>& lock) const {
     const std::string text = text_of(own);
@@ -198,8 +198,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     }
   }
 
-  /// Takes the decision; a share of a smaller step is raised to that of the largest. Returns the
-  /// warning to give.
+  /// Applies the decision. Returns the warning to give, or "".
   std::string take(const std::shared_ptr<StepVariant>& variant, StepDecision decision) {
     variant->take(std::move(decision));
     if (variant->saves_nothing())
@@ -246,8 +245,8 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     }
   }
 
-  /// The kind of the step whose forward has ended; null if it cannot be planned but earlier ones
-  /// were.
+  /// The kind of the step whose forward has ended; null if the step cannot be planned and is not
+  /// the first one.
   std::shared_ptr<StepVariant> add_variant(const StepSignature& signature,
                                            const StepRecording& recording) {
     std::unique_ptr<StepMeasurement> measurement;
@@ -269,7 +268,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     return known;
   }
 
-  /// The step that ran as unknown is of that kind; null if it cannot be planned.
+  /// Notes the kind of the step that ran as unknown; null if the step cannot be planned.
   void begin_kind(const StepSignature& signature, const std::shared_ptr<StepVariant>& variant) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!variant) return PendingStep::here().cancel();
@@ -279,7 +278,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     variants_.came(signature, variant);
   }
 
-  /// A step begins to run as that kind. Call it under the lock.
+  /// Notes that a step begins to run as `variant`. Call this under the lock.
   void begin(const std::shared_ptr<StepVariant>& variant) {
     TORCH_CHECK_VALUE(variant->limit().empty(), variant->limit());
     variants_.use(*variant);
@@ -352,9 +351,9 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   Messages messages_;
   mutable std::mutex mutex_;
   StepVariants variants_;
-  std::shared_ptr<StepVariant> first_;   // the first that came, or that of the file
-  std::shared_ptr<StepVariant> latest_;  // the last that ran with a plan or got one; null if none
-  std::shared_ptr<StepVariant> begun_;   // the one to be measured in the last step
+  std::shared_ptr<StepVariant> first_;   // variant of the first step, or of the plan file
+  std::shared_ptr<StepVariant> latest_;  // last variant that ran with a plan or got one, or null
+  std::shared_ptr<StepVariant> begun_;   // variant of the last step if it is to be measured
   std::string fault_;                    // fault of the last step that did not count
 };
 

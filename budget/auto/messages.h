@@ -27,8 +27,8 @@ std::string plan_message(const MemoryPlan& plan);
 std::string limit_message(const std::string& name, const MemoryPlan& plan,
                           const std::string& budget);
 
-/// Passes lines to the callbacks of the options. These may ask for the plan, or throw, so call all
-/// functions but queue() without a lock. Any thread.
+/// Passes lines to the callbacks of the options. A callback may ask for the plan, or throw, so call
+/// all functions but queue() without a lock. Any thread.
 class Messages {
  public:
   /// `options` must outlive this object.
@@ -39,7 +39,7 @@ class Messages {
   void queue(std::string line);
   void send_queued();
 
-  /// Warns of the first such line only.
+  /// Warns on the first call only.
   void warn_once(const std::string& line);
   /// Warns of the first caution that is not empty.
   void caution_once(const std::string& caution);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A plan file, with what the plan was made for.
+// A plan file, and the checks that the plan is for this function and process.
 #pragma once
 
 #include <memory>
@@ -13,18 +13,18 @@
 
 namespace remat {
 
-/// The file that AutoCheckpointOptions names, or no file. Any thread.
+/// The file that AutoCheckpointOptions::plan_file names; an empty path means no file. Any thread.
 class PlanFile {
  public:
-  /// `name`: the function's, for errors. Throws ValueError if no plan can be read or saved there.
+  /// `name`: the function's, for errors. Throws ValueError if `path` can be neither read nor saved.
   PlanFile(std::string path, std::string name);
 
-  /// True if the file has a plan, which load() then reads; otherwise use save().
+  /// True if there is a file, which load() reads; otherwise use save().
   bool exists() const;
 
   /// The variant that the file's plan was made for, planned for this budget and store. Throws
   /// std::invalid_argument if the file is no plan file; ValueError if it was made with another
-  /// torch, if it moves results and there is no store, or if no plan is within the budget.
+  /// torch, if its plan offloads and there is no store, or if no plan is within the budget.
   std::shared_ptr<StepVariant> load(const MemoryBudget& budget, const OffloadTerms& offload) const;
 
   /// Saves the variant's plan. Returns the error, or "" if it was saved or there is no file.

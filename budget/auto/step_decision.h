@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The decision how measured steps run, and its text for other processes.
+// The decision how steps run after measuring, and its text for other processes.
 #pragma once
 
 #include <optional>
@@ -21,7 +21,7 @@ struct StepDecision {
 std::string text_of(const std::optional<StepDecision>& decision);
 
 /// Reads what text_of() of another process wrote; nullopt for "". `profile` is the step as this
-/// process has measured it, `offload` has the terms of this process's store, if it has one. Throws
+/// process has measured it, `offload` the terms of this process's store (no places: none). Throws
 /// std::invalid_argument or std::logic_error if the cuts cannot run here.
 std::optional<StepDecision> decision_from(const std::string& text, const StepProfile& profile,
                                           const OffloadTerms& offload);

@@ -19,7 +19,7 @@ namespace {
 /// than those measured.
 constexpr double kMargin = 0.02;
 
-/// Bytes that the step has left, and its weights.
+/// Bytes that were allocated in the step and are still alive, and those of its weights.
 int64_t bytes_left(const StepLog& step, const StepMeasurement& measurement) {
   int64_t bytes = measurement.outside_bytes();
   for (const StepLog::Block& block : step.blocks) {
@@ -28,8 +28,8 @@ int64_t bytes_left(const StepLog& step, const StepMeasurement& measurement) {
   return bytes;
 }
 
-/// The profile with times by bytes: those of one cold step are of little use, and differ between
-/// processes that must have the same cuts.
+/// The profile with times estimated from bytes: the times of one cold step are of little use, and
+/// differ between processes that must have the same cuts.
 StepProfile without_times(StepProfile profile) {
   constexpr double kBytesInUs = 4096;  // only the ratio between records matters
   for (StepRecord& record : profile.records) {
@@ -43,8 +43,8 @@ StepProfile without_times(StepProfile profile) {
   return profile;
 }
 
-/// Cuts where little crosses, keeping all that crosses. If a step of that profile then exceeds the
-/// budget, uses the cuts of a plan.
+/// Cuts where few bytes cross, keeping all values that cross. If a step of that profile then
+/// exceeds the budget, uses the cuts of a plan.
 Cuts cuts_for_measuring(const StepProfile& profile, const MemoryBudget& budget) {
   StepCuts planned;
   planned.positions = measuring_cuts(profile);
@@ -79,7 +79,7 @@ StepVariant::StepVariant(StepSignature signature, std::unique_ptr<StepMeasuremen
   }
   const StepProfile profile = measurement_->profile();
   digest_ = profile.digest();
-  measurement_->take_leaves();  // Between steps nobody holds them.
+  measurement_->take_leaves();  // drops the leaves, which nobody should hold between steps
   cuts_ = cuts_for_measuring(profile, budget);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A kind of step of a function: measured, then planned.
+// A kind of step that a function runs: measured, then planned.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 
 namespace remat {
 
-/// Steps with the same ops and argument sizes. Guarded by the owning state.
+/// Steps with the same ops and argument sizes. AutoCheckpoint::State guards it.
 class StepVariant {
  public:
   /// Made from the forward of a first step. `measurement`: null if nothing is saved for backward.
@@ -36,7 +36,7 @@ class StepVariant {
   const Cuts& cuts() const { return cuts_; }
   const std::optional<MemoryPlan>& plan() const { return plan_; }
 
-  /// True while its steps must be measured.
+  /// True while steps of this variant must be measured.
   bool wants_measuring() const {
     return measurement_ && !plan_ && limit_.empty() && failed_ < kMostFailed;
   }
@@ -47,29 +47,30 @@ class StepVariant {
   /// True if `other` has the same ops and sizes.
   bool is_same(const StepVariant& other) const { return digest_ == other.digest_; }
 
-  /// Adds the log of a step. Returns why the step does not count, or "" if it does.
+  /// Adds the log of a measured step. Returns why the step does not count, or "" if it does.
   std::string add(StepLog& step, const MemoryBudget& budget);
   int measured() const { return measured_; }
-  /// Counts a step that should have been measured but was of another, unknown kind.
+  /// Counts a step that was to be measured as this variant but turned out to be of an unknown kind.
   void add_failure() { failed_ = std::min(failed_ + 1, kMostFailed); }
 
-  /// Bytes of the weights, and of what the first step has left: gradients and optimizer state.
+  /// Bytes of weights, and of memory that the first step left: gradients and optimizer state.
   int64_t static_bytes() const { return static_bytes_; }
 
   /// The profile so far. Requires wants_measuring().
   StepProfile profile() const { return measurement_->profile(); }
 
   /// Decides on a plan, on the reason why there is none, or on neither if the function needs less
-  /// memory unplanned. `other_bytes`: bytes that another variant may take. If no plan fits them and
-  /// the budget is a share, takes the plan that needs least.
+  /// memory without a plan. `other_bytes`: largest budget of another variant, which this variant
+  /// may use, too; 0: none. If no plan fits, and the budget is a share, takes the least-memory
+  /// plan.
   StepDecision decide(const MemoryBudget& budget, int64_t other_bytes, const OffloadTerms& offload,
                       const std::string& name) const;
   void take(StepDecision decision);
 
-  /// Why no plan is within the budget; "" if there is one, or if that is unknown.
+  /// Why no plan is within the budget; "" if there is a plan, or no decision yet.
   const std::string& limit() const { return limit_; }
 
-  bool is_from_file = false;  ///< Its ops have not been compared yet
+  bool is_from_file = false;  ///< From a plan file, and not yet compared with a step's ops
   uint64_t last_used = 0;
 
  private:

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kMostChanges = 64;  // per signature
 
-/// True if a step with that signature may run as the variant.
+/// True if a step with this signature may run as the variant.
 bool serves(const StepVariant& variant, const StepSignature& signature) {
   return variant.signature() == signature ||
          (variant.plan() && variant.signature().covers(signature));
@@ -26,7 +26,7 @@ bool begin_alike(const ExpectedTape& a, const ExpectedTape& b, size_t records) {
                     b.records.begin(), are_equal);
 }
 
-/// The record of a slot that is saved outside of ops is inexact.
+/// True if two slots are the same. Slot::record may be off by one if no op ran during the save.
 bool are_alike(const ExpectedTape::Slot& a, const ExpectedTape::Slot& b) {
   return a.value == b.value && a.record <= b.record + 1 && b.record <= a.record + 1;
 }
@@ -87,8 +87,8 @@ void StepVariants::Sequence::add(const std::shared_ptr<StepVariant>& variant) {
   last = variant;
 }
 
-/// The signature of the variant that such a step would run as: its own, else the smallest that
-/// covers it.
+/// The signature of the variant as which a step would run: one equal to `signature`, else the
+/// smallest that covers it; null if there is none.
 const StepSignature* StepVariants::known_signature(const StepSignature& signature) const {
   const StepSignature* smallest = nullptr;
   for (const auto& variant : variants_) {
@@ -106,7 +106,7 @@ std::shared_ptr<StepVariant> StepVariants::expected(const StepSignature& signatu
   std::shared_ptr<StepVariant> next =
       sequence == sequences_.end() ? any(*known) : sequence->second.next();
   if (!next || !serves(*next, signature)) return nullptr;
-  // Before raising for such a variant, make sure that the step is of its kind.
+  // A variant that no plan fits raises an error: measure the step first, to be sure of its kind.
   return next->limit().empty() ? next : nullptr;
 }
 
@@ -168,7 +168,7 @@ void StepVariants::came(const StepSignature& signature,
 
 std::shared_ptr<StepVariant> StepVariants::find(const StepVariant& ran,
                                                 const TapeDifference& difference) const {
-  if (ran.cuts().expected->any_ops) return nullptr;  // it does not know its ops
+  if (ran.cuts().expected->any_ops) return nullptr;  // the ops of `ran` are not known
   for (const auto& variant : variants_) {
     if (variant.get() == &ran || !(variant->signature() == ran.signature())) continue;
     const auto& tape = variant->cuts().expected;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The kinds of steps of one function, and the prediction of which comes next.
+// The kinds of steps of one function, and the prediction of the kind that comes next.
 #pragma once
 
 #include <compare>
@@ -18,29 +18,29 @@
 
 namespace remat {
 
-/// Guarded by the owning state.
+/// AutoCheckpoint::State guards it.
 ///
 /// Note [Which kind comes next]: a step's arguments do not determine its ops, which may depend on a
-/// flag, on data, or on the number of the step. So the sequence of kinds is remembered. The next
-/// kind is predicted to be that of the last step, unless another kind came before after as many
-/// steps of it in a row; if known, the row before that one is taken into account, too. This
+/// flag, on data, or on the number of the step. So the sequence of kinds is remembered, as rows of
+/// consecutive steps of one kind. If another kind once came after a row like the present one (best
+/// also with an equal row before it), that kind is predicted; else the kind of the last step. This
 /// predicts periodic sequences, such as two alternating kinds, or another kind at every fifth step.
-/// All unmeasured kinds count as one, which is predicted, too, and then measured. A wrong
-/// prediction affects only memory, not results: such a step leaves its plan.
+/// All unmeasured kinds count as one kind; a step that is predicted to be of that kind is measured.
+/// A wrong prediction affects only memory, not results: such a step leaves its plan.
 class StepVariants {
  public:
-  /// The variant that such a step is expected to run; null if it must be measured.
+  /// The variant as which a step with this signature is expected to run; null: measure the step.
   std::shared_ptr<StepVariant> expected(const StepSignature& signature) const;
 
-  /// A variant that such a step may run as if it cannot be measured; null if there is none.
+  /// A variant as which a step with this signature may run if it cannot be measured; null: none.
   std::shared_ptr<StepVariant> any(const StepSignature& signature) const;
 
-  /// True if a variant other than this one still wants measuring and has fewer than `steps`
-  /// measured steps.
+  /// True if another variant than `variant` wants measuring, with fewer than `steps` measured
+  /// steps.
   bool measures_another(const StepVariant& variant, int steps) const;
 
-  /// True if a step of an unknown kind may still be measured: kMostMeasurements limits both the new
-  /// kinds and the others.
+  /// True if a step of an unknown kind may still be measured: kMostMeasurements limits both the
+  /// measurements that find a new kind and those that find a known one.
   bool may_measure() const;
 
   /// Adds a measured variant. Returns the known variant that equals it, or else `variant`.
@@ -49,7 +49,7 @@ class StepVariants {
   /// Counts a measurement of a step that cannot be planned.
   void add_unplanned() { ++measurements_; }
 
-  /// Records that a step begins to run as this kind.
+  /// Records that a step begins to run as this variant.
   void use(StepVariant& variant) { variant.last_used = ++steps_; }
 
   /// Number of steps that have begun to run as a known kind.
@@ -58,7 +58,7 @@ class StepVariants {
   /// The largest budget of a plan, in bytes.
   int64_t largest_budget() const;
 
-  /// Records that a step with that signature has run as this kind; null for an unknown kind.
+  /// Records that a step with this signature was of the kind `variant`; null: an unknown kind.
   void came(const StepSignature& signature, const std::shared_ptr<StepVariant>& variant);
 
   /// The kind of a step that ran as variant `ran` and differed from it; null if unknown.

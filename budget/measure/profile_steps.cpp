@@ -31,10 +31,9 @@
 namespace remat {
 namespace {
 
-/// While alive, replaces the .grad of leaves by zeros; restores it when destroyed. Leaves that
-/// backward reaches but that were not given have no .grad meanwhile: those that a function returns
-/// unchanged, and weights that only the loss uses. Only one object in the process is active at a
-/// time.
+/// While alive, replaces the .grad of `leaves` by zeros; restores it when destroyed. Other leaves
+/// that backward reaches have no .grad meanwhile: arguments that a function returns unchanged, and
+/// weights that only the loss uses. Only one object in the process is active at a time.
 class GradientsApart {
  public:
   /// Adds to `leaves`, which must outlive this object, the leaves that backward reaches.

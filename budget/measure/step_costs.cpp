@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The profile of a function: its structure with the costs of all steps.
+// The profile of a function: the step's structure with the costs of all measured steps.
 #include <remat/budget/step_measurement.h>
 
 #include <c10/util/irange.h>
@@ -22,7 +22,7 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-/// Steps differ by gradients that are there already, and by sizes that depend on data.
+/// Takes the most bytes of all steps, which differ by existing .grads and data-dependent sizes.
 void StepMeasurement::fill_nodes(StepProfile& profile) const {
   const Sample& last = samples_.back();
   profile.nodes = last.nodes;
@@ -40,7 +40,7 @@ void StepMeasurement::fill_nodes(StepProfile& profile) const {
   }
 }
 
-/// A step with other nodes only tells what is freed before they begin.
+/// A step with other nodes only tells whether the result is freed before the first node.
 int32_t StepMeasurement::latest_release(size_t result) const {
   int32_t latest = 0;
   for (const Sample& sample : samples_) {
@@ -52,8 +52,8 @@ int32_t StepMeasurement::latest_release(size_t result) const {
   return latest;
 }
 
-/// If a value that is held at the forward's end grows, so do the bytes alive then. The cuts of a
-/// measured step keep other values longer than the program does, so those have no release.
+/// If a value that is held at the forward's end grows, end_bytes grow, too. Only such values get a
+/// `released`, since the cuts of a measured step keep other values longer than the program does.
 void StepMeasurement::fill_values(StepProfile& profile) const {
   for (const auto i : c10::irange(structure_.results.size())) {
     StepValue& value = profile.values[structure_.results[i].value];
@@ -79,7 +79,7 @@ c10::ArrayRef<StepMeasurement::Sample> StepMeasurement::timed() const {
   return all.size() > 2 ? all.slice(1) : all;
 }
 
-/// For records that no replay has run, scales the forward's time by the ratio of the others.
+/// For records that no replay has run, scales forward_us by the ratio found for other records.
 void StepMeasurement::fill_replay_times(StepProfile& profile) const {
   std::unordered_map<uint64_t, std::vector<double>> reruns;
   std::vector<double> tape;

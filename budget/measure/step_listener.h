@@ -29,15 +29,14 @@ namespace remat {
 /// reported to the whole process (replays, saved tensors) belong to the step only if a node of the
 /// step runs on that thread. Each thread has its own clock and its own sequence numbers.
 struct StepThread {
-  uint64_t step = 0;               ///< number() of the step; a new step resets the others
-  int nodes = 0;                   ///< Number of nested nodes that run
-  uint32_t node = StepLog::kNone;  ///< The outermost of them, if it is logged
-  int replays = 0;                 ///< Number of nested replays that run
-  size_t replay = 0;               ///< Index of the outermost of them in the log
+  uint64_t step = 0;               ///< StepListener::number(); a new step resets all members
+  int nodes = 0;                   ///< Number of nodes that run, one inside the other
+  uint32_t node = StepLog::kNone;  ///< The outermost running node, if it is logged
+  int replays = 0;                 ///< Number of replays that run, one inside the other
+  size_t replay = 0;               ///< Index of the outermost running replay in the log
 };
 
-/// Holds the log and listens to allocations. Backward's threads may report nodes and memory at
-/// once.
+/// Holds the log and listens to allocations. Several threads of backward may report at once.
 class StepListener final : public AllocationListener {
  public:
   template <class Write>
@@ -59,7 +58,7 @@ class StepListener final : public AllocationListener {
     return of_thread;
   }
 
-  /// Call it under the lock of write().
+  /// The log of nodes. Call this under the lock of write().
   StepNodes& nodes() { return nodes_; }
 
   /// True if replays on this thread belong to the step.
@@ -73,7 +72,8 @@ class StepListener final : public AllocationListener {
     if (!value.isTensorList()) return;
     for (const c10::IValue& item : value.toListRef()) mark_result(item.toTensor());
   }
-  /// Marks the tensor's block and returns it; kNone if there is none. Call it under the lock.
+  /// Marks the tensor's block as a result and returns it; kNone if there is none. Call this under
+  /// the lock of write().
   uint32_t mark_result(const at::Tensor& tensor) {
     const bool has_memory = tensor.defined() && tensor.has_storage();
     const auto known = has_memory ? alive_.find(tensor.storage().data()) : alive_.end();
@@ -104,8 +104,8 @@ class StepListener final : public AllocationListener {
   static std::atomic<StepListener*> current;
 
  private:
-  // A known address means that its free was not seen. A free of an unknown address belongs to an
-  // older block: see Note [A table of live blocks].
+  // If a new block has a known address, the free of the older block was not seen. A free of an
+  // unknown address is of a block from before the step: see Note [A table of live blocks].
   void on_report(void* address, int64_t bytes, c10::Device device) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (is_done_) return;

@@ -38,7 +38,7 @@ double replays_us(const StepLog& step, Counts&& counts) {
   return sum;
 }
 
-/// The time of replays besides their records, divided by the number of records.
+/// The time of replays besides that of the records they run, per record.
 double tape_us(const StepLog& step) {
   if (step.reruns.empty()) return 0;
   double own_us = replays_us(step, [&](const StepLog::Replay& replay) {
@@ -59,9 +59,9 @@ int32_t newest_of(const StepLog::Save& save, const NodesBySequence& nodes) {
   return -1;
 }
 
-/// The node that frees the saved tensor; -1 if backward ran none that may have saved it. `inner`:
-/// an op that writes a view in place has its node inside that of the base, and saves its result
-/// when the view has newer nodes, which save nothing.
+/// The node that frees the saved tensor; -1 if backward ran no node that may have saved it. Nodes
+/// that run inside others (`inner`) come first: an op that writes a view in place has its node
+/// inside the base's, and saves its result when the view has newer nodes, which save nothing.
 int32_t node_of(const StepLog::Save& save, const NodesBySequence& nodes,
                 const NodesBySequence& inner) {
   const int32_t node = newest_of(save, inner);
@@ -99,11 +99,11 @@ std::vector<StepLog::Moment> releases(const StepLog& step) {
   return moments;
 }
 
-/// Adds the bytes that were made outside of replays since the forward, node by node.
+/// Sets the bytes of each node: those made since the forward and outside of replays.
 ///
 /// Note [The end of a node]: after a node has ended, its results are still reduced to the right
-/// shape (the gradient of a bias is summed), and only then autograd frees what the node saved. That
-/// moment is taken to be the first free, after the node, of memory made in the forward or a replay.
+/// shape (the gradient of a bias is summed), and only then autograd frees the node's saved tensors.
+/// The first free, after the node, of memory made in the forward or a replay counts as that moment.
 ///
 /// Returns the most bytes alive before the first node.
 int64_t add_bytes(const StepLog& step, std::vector<StepNode>& nodes) {
@@ -141,7 +141,7 @@ uint32_t block_of(const StepLog& step, const StepStructure::Result& made) {
   return step.results[step.ops[made.op].first_result + made.result].block;
 }
 
-/// Bytes of the outside memory on that device.
+/// Bytes of the region's outside memory on a device.
 int64_t bytes_outside(const Region& region, c10::Device device) {
   int64_t bytes = 0;
   for (size_t i = 0; i < region.outside().size(); ++i) {
@@ -213,8 +213,8 @@ bool StepMeasurement::has_same_ops(const StepLog& step) const {
          step.results.size() == forward_.results.size();
 }
 
-/// For each node the record of the op that made it; nodes that accumulate gradients take that of
-/// the node before.
+/// For each node the record of the op that made it; nodes that accumulate gradients take the record
+/// of the node before.
 std::vector<int32_t> StepMeasurement::records_of_nodes(const StepLog& step) const {
   std::unordered_map<uint64_t, uint32_t> ops;  // by sequence number of a node
   for (const auto i : c10::irange(step.ops.size())) {
@@ -238,7 +238,7 @@ void StepMeasurement::add_times(const StepLog& step, Sample& sample) const {
   for (const auto i : c10::irange(step.ops.size())) {
     const StepLog::Op& op = step.ops[i];
     sample.forward_us[structure_.record_of[i]] += us(op.begin_ns, op.end_ns);
-    if (op.outer != StepLog::kNone)  // its time includes this one
+    if (op.outer != StepLog::kNone)  // the outer op's time includes the inner op's
       sample.forward_us[structure_.record_of[op.outer]] -= us(op.begin_ns, op.end_ns);
   }
   sample.other_us = us(step.ops.front().begin_ns, step.ops.back().end_ns) -

@@ -15,7 +15,7 @@
 namespace remat {
 namespace {
 
-/// The index of a node, from its begin to its end.
+/// Carries a node's index in the log from its begin callback to its end callback.
 struct Begun final : at::ObserverContext {
   Begun(uint64_t of_step, uint32_t number) : step(of_step), node(number) {}
   const uint64_t step;
@@ -24,7 +24,7 @@ struct Begun final : at::ObserverContext {
 
 }  // namespace
 
-/// True for a node that the forward has made.
+/// True for the sequence number of a node that the step's forward has made.
 bool StepNodes::is_own(uint64_t sequence) const {
   return !log_.ops.empty() && sequence >= log_.ops.front().first_node &&
          sequence < log_.ops.back().end_node;
@@ -53,7 +53,7 @@ void StepNodes::begin_backward(uint64_t task) {
   loads_ = log_.backward.loads.size();
 }
 
-/// Removes the nodes of the running pass if it was not the step's.
+/// Removes the nodes of the running pass from the log if the pass does not belong to the step.
 void StepNodes::forget_others() {
   if (is_own_) return;
   log_.backward.nodes.resize(nodes_);

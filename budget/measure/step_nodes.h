@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Logging of backward's nodes, and of which backward passes belong to the step.
+// Logs backward's nodes, and finds the backward passes that belong to the step.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -18,21 +18,21 @@ namespace remat {
 ///
 /// Note [Backwards of others]: between the forward of a step and the next one, other models may run
 /// backward, too. A backward pass belongs to the step if it runs a node that the forward of the
-/// step's region has made, which may come late. So all nodes are logged, and those of a pass that
-/// ended without such a node are removed again.
+/// step's region has made, perhaps after many other nodes. So all nodes are logged, and those of a
+/// pass that ended without a node of the step are removed again.
 class StepNodes {
  public:
-  /// The log, its next moment, and the forward's thread as numbered by at::RecordFunction.
+  /// `next`: the log's next moment. `forward_thread`: as numbered by at::RecordFunction.
   StepNodes(StepLog& log, StepLog::Moment& next, uint64_t forward_thread)
       : log_(log), next_(next), forward_thread_(forward_thread) {}
 
-  /// Logs the begin of a node that runs inside no other node of this thread. Returns its index in
-  /// the log; kNone if it is not logged, or is part of a node that began its backward pass on
-  /// another thread.
+  /// Logs the begin of a node that runs inside no other node of this thread. Returns the node's
+  /// index in the log; kNone if the node is not logged, or is in a backward pass that a running
+  /// node on another thread has begun.
   uint32_t begin(const at::RecordFunction& node);
   void end(uint32_t node, int64_t now_ns);
 
-  /// The node's sequence number if the forward's thread has made it; otherwise kNoSequence.
+  /// Sequence number of a node that the forward's thread has made; kNoSequence for other nodes.
   uint64_t sequence_of(const at::RecordFunction& node) const;
 
   /// Ends the log.
@@ -50,9 +50,9 @@ class StepNodes {
   StepLog::Moment& next_;
   const uint64_t forward_thread_;
   uint64_t task_ = ~uint64_t{0};  // graph task of the running backward pass
-  bool is_own_ = false;           // true if that pass has run a node of the step
-  bool has_own_ = false;          // true if an earlier pass has
-  // Sizes of the log's lists when that pass began.
+  bool is_own_ = false;           // true if the running pass has run a node of the step
+  bool has_own_ = false;          // true if an earlier pass has run a node of the step
+  // Sizes of the log's lists when the running pass began.
   size_t nodes_ = 0;
   size_t loads_ = 0;
   // Sequence number from which on nodes of the forward's thread were made after backward began;

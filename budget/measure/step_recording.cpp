@@ -26,7 +26,7 @@
 namespace remat {
 namespace {
 
-/// Bit i is set if the i-th tensor argument requires a gradient.
+/// Bit i is set if the i-th tensor argument requires grad.
 uint64_t gradients_of(const OpCall& call) {
   uint64_t bits = 0;
   unsigned next = 0;
@@ -47,7 +47,7 @@ void add_results(const at::RecordFunction& op, at::ObserverContext* /*context*/)
   for (const c10::IValue& result : op.outputs()) listener->add_results(result);
 }
 
-/// Installs that callback once there is accelerator memory.
+/// Installs add_results() as a callback once accelerator memory has been allocated.
 void hear_of_results(const StepListener& listener) {
   if (result_callback || !listener.sees_accelerator() || !listener.is_of_this_thread()) return;
   const auto nothing = [](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> {
@@ -82,7 +82,7 @@ class StepRecording::Ops final : public TraceSink {
     const int64_t now = frequent_thread_ns();
     listener_->write([&](StepLog& log, StepLog::Moment& next) {
       StepLog::Op& op = log.ops[open_.back()];
-      if (op.op != &call.info()) return;  // a view of a handler, not logged
+      if (op.op != &call.info()) return;  // a view made by a handler, not logged
       open_.pop_back();
       op.end_ns = now;
       op.end_node = op.first_node;
@@ -198,7 +198,7 @@ class StepRecording::Ops final : public TraceSink {
       op.end_ns = now;
       op.end_node = at::sequence_number::peek();
       op.end = next++;
-      if (number + 1 != log.ops.size()) return;  // its parts have made its results
+      if (number + 1 != log.ops.size()) return;  // ops inside it have made its results
       for (size_t i = 0; i < call.info().return_count(); ++i) add_results(log, call.result(i), i);
     });
   }
@@ -222,7 +222,7 @@ class StepRecording::Ops final : public TraceSink {
   const std::shared_ptr<StepListener> listener_;
   const std::thread::id thread_ = std::this_thread::get_id();
   uint64_t region_ = 0;
-  const Tape* tape_ = nullptr;  // the tape of that region, which its forward keeps
+  const Tape* tape_ = nullptr;  // the region's tape, alive while its forward runs
   uint32_t place_ = 0;
   std::vector<uint32_t> open_;  // running ops, outermost first; guarded by the listener's lock
   bool is_over_ = false;

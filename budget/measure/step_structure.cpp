@@ -45,8 +45,7 @@ class StructureBuilder {
   size_t size() const { return tape_.records().size(); }
   const StepLog::Op& op_of(size_t record) const { return log_.ops[made_.op_of[record]]; }
 
-  /// Memory that a segment has made for itself has the number of the value in whose place it is, so
-  /// that cuts do not change the numbers.
+  /// A segment's own memory for a value gets that value's number: cuts do not change the numbers.
   void number_values() {
     uint32_t next = 0;
     for (const TapeValue& value : tape_.values()) {
@@ -109,7 +108,7 @@ class StructureBuilder {
       blocks_[made.value] = log_.results[log_.ops[made.op].first_result + made.result].block;
   }
 
-  /// Adds the bytes kept of outside memory that the step overwrites, and the size of that memory.
+  /// Sets the bytes kept of outside memory that the step overwrites, and the size of that memory.
   void add_outside() {
     for (const auto i : c10::irange(profile_.values.size())) {
       const StepValue& first = profile_.values[static_cast<size_t>(profile_.values[i].storage)];
@@ -165,7 +164,7 @@ class StructureBuilder {
     profile_.records.push_back(std::move(added));
   }
 
-  /// A hash that is equal for records that do equal work.
+  /// StepRecord::kind: a hash that is equal for records that do equal work.
   uint64_t kind_of(size_t number) const {
     const TapeRecord& record = tape_.records()[number];
     std::ostringstream text;
@@ -229,7 +228,7 @@ class StructureBuilder {
     return StepLog::is_of_library(block) && !is_copy(block);
   }
 
-  /// The last record that had begun at that moment.
+  /// The last record whose op had begun at `moment`.
   int32_t last_record_before(StepLog::Moment moment) const {
     if (moment >= log_.forward_end) return static_cast<int32_t>(size());
     const auto after = std::upper_bound(
@@ -238,7 +237,7 @@ class StructureBuilder {
     return static_cast<int32_t>(after - made_.op_of.begin()) - 1;
   }
 
-  // A slot belongs to the open segment, so to the record that the newest op is about to make.
+  // A slot's record is the one that the newest op is making, since it decides the slot's segment.
   void add_slots() {
     std::vector<TapeSlot> slots;
     for (const TapePart& part : tape_.parts()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Builds the numbers of regions and chains, and follows gradients. Cuts large regions where one
-// tensor with a gradient is all that later ops read, forward and backward.
+// Builds the numbers of regions and chains, and follows gradients. Cuts large regions where later
+// ops read only one earlier tensor, with a gradient, in forward and backward.
 #include <remat/planner/chain.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 /// An op after which only one tensor passes, and that tensor.
 using Cut = std::pair<size_t, int>;
 
-/// Last op that reads each tensor in any way.
+/// Per tensor: the last op whose forward or backward reads it.
 std::vector<int> last_uses(const Block& block) {
   std::vector<int> last(block.tensors.size(), -1);
   for (size_t u = 0; u < block.ops.size(); ++u) {
@@ -41,7 +41,7 @@ std::vector<Cut> possible_cuts(const Block& block) {
   return cuts;
 }
 
-/// The fewest cuts that leave parts of at most max_ops ops, where there are enough.
+/// The fewest cuts that leave parts of at most max_ops ops, as far as possible_cuts() allows.
 std::vector<Cut> choose_cuts(const Block& block, size_t max_ops) {
   std::vector<Cut> chosen;
   size_t begin = 0;

@@ -29,8 +29,8 @@ struct KeepPoint {
 std::vector<KeepPoint> keep_hull(const Block& block, const KeepBounds& bounds,
                                  const std::vector<Ticks>& rerun_time = {});
 
-/// Sets of rerun ops at the corners, and all sets that differ from these in one op; without dead
-/// ops.
+/// Sets of rerun ops at the corners, and all sets that differ from a corner's in one op; without
+/// dead ops.
 std::vector<OpSet> hull_rerun_sets(const Block& block);
 
 }  // namespace remat::detail

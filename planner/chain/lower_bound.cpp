@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Note [Lower bound] in lower_bound.h: dynamic programming over the chain for a given price. Which
-// ops wait for which in a region's backward, and what is held meanwhile.
+// Note [Lower bound] in lower_bound.h: dynamic programming over the chain for a given price. Finds
+// the ops of a region that wait for each other in backward, and the memory held meanwhile.
 #include "lower_bound.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace remat::detail {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
-// Earlier regions hardly improve the bound, since less lies before them.
+// Moments of earlier regions hardly improve the bound, since fewer regions lie before them.
 constexpr size_t moment_regions = 4;
 constexpr size_t moments_of_region = 6;
 constexpr int max_planes = 200;
@@ -33,7 +33,7 @@ std::vector<char> reaching_output(const Block& block) {
   return reaching;
 }
 
-/// The block without the needs of ops that no gradient reaches: the time of their backward is free,
+/// The block without the needs of ops that no gradient reaches: their backward may run at any time,
 /// so a schedule need not hold anything for them.
 Block with_gradient_only(Block block) {
   const std::vector<char> reached = ops_with_gradient(block);
@@ -47,8 +47,7 @@ Block with_gradient_only(Block block) {
   return block;
 }
 
-/// The cost of rerunning each op. An op that the output does not need may run here for the first
-/// time, and so costs nothing.
+/// The cost of rerunning each op; 0 if the output does not need the op: this may be its first run.
 std::vector<Ticks> rerun_times(const Block& block) {
   const std::vector<char> reaching = reaching_output(block);
   std::vector<Ticks> times;
@@ -161,7 +160,7 @@ double LowerBound::bound_at(const BackwardMoment& moment, int64_t room_bytes) co
   const auto over = [&](const Step& line) { return static_cast<double>(line.bytes - room_bytes); };
   Step cheap = cheapest(moment, 0);  // keeps too much
   if (over(cheap) <= 0) return static_cast<double>(cheap.time);
-  // A price at which no time is worth a byte.
+  // A price so high that saving a byte is worth any rerun.
   const double high = 2.0 * static_cast<double>(model_.ideal_time) + 1.0;
   Step small = cheapest(moment, high);
   if (over(small) > 0) return infinity;
@@ -191,12 +190,12 @@ double LowerBound::total_time_us(int64_t budget_bytes) const {
 
 namespace {
 
-/// Which backwards wait for which others, through gradients.
+/// The ops whose backward waits for that of `op`, and those that it waits for, through gradients.
 class Waiting {
  public:
   Waiting(const Block& block, int op)
       : block_(block), before_(block.ops.size(), 0), after_(block.ops.size(), 0) {
-    // Readers of an op's first out have their backward before the op's.
+    // The backward of an op comes after that of all readers of its first out.
     after_[op] = 1;
     for (int u = op; u >= 0; --u) {
       if (after_[u]) mark_producers(u);
@@ -246,7 +245,7 @@ BackwardMoment moment_of(const Block& block, size_t position, int op, const Wait
   for (size_t w = 0; w < block.ops.size(); ++w) {
     if (!waiting.before(static_cast<int>(w))) continue;
     for (const int in : block.ops[w].ins) {
-      // The gradient of an input that a later backward reads is allocated by now.
+      // The backward of w allocates the gradient of `in`; that of the tensor's producer reads it.
       const bool to_come = in == 0 || waiting.after(block.tensors[in].producer);
       if (block.tensors[in].has_gradient && (to_come || static_cast<int>(w) == op))
         gradient[in] = 1;

@@ -12,31 +12,31 @@
 
 namespace remat::detail {
 
-/// The memory that any schedule holds, and what it must still provide, while the backward of one op
-/// runs.
+/// The memory that any schedule holds while the backward of one op runs, and the tensors that later
+/// backwards still need.
 struct BackwardMoment {
   size_t position = 0;  ///< Position of the region
   int64_t held_bytes = 0;
   bool holds_input = false;
-  /// The region with only what waits for the op: other ops need nothing, and tensors that are held
-  /// anyway have no bytes.
+  /// The region without the needs of backwards that do not wait for the op's, and with 0 bytes for
+  /// tensors that are already in held_bytes.
   Block rest;
-  std::vector<std::vector<KeepPoint>> hulls = {};  ///< Hulls of `rest`, per fate of its input
+  std::vector<std::vector<KeepPoint>> hulls = {};  ///< Hulls of `rest`, per Fate of its input
 };
 
-/// The at most `count` moments of a region that hold most, without hulls. Covers only ops for whose
-/// backward all earlier regions wait.
+/// The moments of a region with the most held bytes, at most `count`, without hulls. Covers only
+/// ops for whose backward all earlier regions wait.
 std::vector<BackwardMoment> backward_moments(const Block& block, size_t position, size_t count);
 
 /// Note [Lower bound]
 /// Take an op of region p whose backward must precede all backwards of the regions before p. While
-/// it runs, W bytes are held: what it reads, its workspace, and gradients. What the waiting
-/// backwards need is either among the other `budget - W` bytes, or made by an op that runs forward
-/// once more. The least time of such ops, over all choices of what is kept, is a lower bound. The
-/// backward of an op whose first out does not lead to the output waits for nothing, so what it
-/// needs does not count. With a price per byte instead of a limit, the problem splits into regions,
-/// joined by the fate of the tensors between them. Every price gives a bound; cutting planes find
-/// the best one.
+/// this backward runs, W bytes are held: the tensors it reads, its workspace, and gradients. Each
+/// tensor that the waiting backwards need is either among the other `budget - W` bytes, or made by
+/// an op that runs forward once more. The least time of such ops, over all choices of kept tensors,
+/// is a lower bound. The backward of an op whose first out does not lead to the output waits for
+/// nothing, so the tensors it needs do not count. With a price per byte instead of a limit, the
+/// problem splits into regions, joined by the fate of the tensors between them. Every price gives a
+/// bound; cutting planes find the best one.
 class LowerBound {
  public:
   /// The model must outlive this object.
@@ -46,11 +46,12 @@ class LowerBound {
   double total_time_us(int64_t budget_bytes) const;
 
  private:
-  enum class Fate : uint8_t { kKept, kRerun, kGone, kHeldByOp };  // bytes of a chain tensor
+  enum class Fate : uint8_t { kKept, kRerun, kGone, kHeldByOp };  // fates of a chain tensor
   static constexpr size_t fates = 4;
 
   struct State;
-  using BestPoints = std::vector<const KeepPoint*>;  // per pair of fates; nullptr: impossible
+  // Per pair of fates, of a region's input and output; nullptr: impossible
+  using BestPoints = std::vector<const KeepPoint*>;
 
   void add_moments(size_t position);
   std::vector<BestPoints> best_points(double price) const;  // per type

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Plans from schedules, with their names and costs; the decision for a slot, and what needs it.
+// Makes plans of schedules, with names and costs; reports the decision for an op, and its readers.
 #include "planned_chain.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ const Profile& validated(const Profile& profile) {
   return profile;
 }
 
-/// An op of a run, by its row and its index there.
+/// Row of an op, and the op's index in that row. `op` counts from the first op of row `first`.
 std::pair<size_t, size_t> row_op(const PlannedChain& chain, size_t first, int op) {
   auto index = static_cast<size_t>(op);
   for (; index >= chain.ops(first).size(); ++first) index -= chain.ops(first).size();
@@ -235,7 +235,7 @@ SlotReport report_of(const Block& block, std::span<const ProfileOp> names, const
   return report;
 }
 
-/// Adds the reports on slots of a region.
+/// Adds the reports on a region's ops that `slot` names.
 void add_reports(const PlannedChain& chain, const Plan& plan, const SlotName& slot,
                  const ScheduledRegion& region, std::vector<SlotReport>& reports) {
   const std::span<const ProfileOp> names = chain.ops(region.first, region.count);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Plans from the exact frontier, with the lower bound beside them; look-ups in a frontier.
+// Makes plans for points of the frontier, and adds the lower bound to them. Looks up points.
 #include <remat/planner/planner.h>
 
 #include <algorithm>
@@ -69,7 +69,7 @@ struct Planner::State {
     return static_cast<double>(time) / static_cast<double>(chain.model.ideal_time) - 1;
   }
 
-  /// Rounded down slightly, so that the rounding of two overheads never makes it exceed a plan's.
+  /// Rounded down slightly, so that rounding never lifts the bound above the overhead of a plan.
   double lower_bound(int64_t budget_bytes) const {
     if (chain.model.ideal_time == 0) return 0;
     constexpr double roundings = 4 * std::numeric_limits<double>::epsilon();
@@ -77,7 +77,7 @@ struct Planner::State {
     return std::max(0.0, ratio * (1 - roundings) - 1);
   }
 
-  /// Says what all plans of the planner say alike, and how far this one is from the bound.
+  /// Adds the least budget of all plans, and the lower bound for this plan's budget.
   void add_bounds(Plan& plan) const {
     plan.least_budget_bytes = std::min(frontier.least_budget_bytes(), plan.simulated_peak_bytes);
     plan.lower_bound = plan.feasible ? lower_bound(plan.budget_bytes) : 0;
@@ -102,8 +102,7 @@ struct Planner::State {
 
 namespace {
 
-/// Replays every run of a merged pattern whole, or every region but the last if there is no
-/// pattern.
+/// Replays all merged regions whole, or all regions but the last if no regions can be merged.
 Schedule layer_schedule(const detail::ChainModel& model) {
   Schedule schedule;
   const size_t last = model.length() - 1;
@@ -127,7 +126,7 @@ Schedule layer_schedule(const detail::ChainModel& model) {
   return schedule;
 }
 
-/// The replay must come to what was planned: if not, the planner is wrong, and says so.
+/// The simulation must confirm the planned time and budget. Otherwise the planner has a defect.
 void check_replay(const Plan& plan, double planned_us, bool exact) {
   const bool in_time = exact ? plan.total_time_us == planned_us : plan.total_time_us <= planned_us;
   const bool in_budget = !plan.feasible || plan.simulated_peak_bytes <= plan.budget_bytes;

@@ -199,7 +199,7 @@ bool is_same_op(const Block& a, const Block& b, size_t u) {
 }
 
 /// A merged type must have its pattern's ops, with all their numbers. Its tensors may have other
-/// names. `types`: the profile's in numbers.
+/// names. `types`: the profile's block types in numbers.
 void check_merged_ops(const Profile& profile, const std::vector<Block>& types,
                       const MergePattern& merge, const std::string& path) {
   const BlockType& merged = profile.block_types[merge.block_type];

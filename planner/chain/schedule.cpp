@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Schedules out of solved parts, and the order of their events.
+// Extracts schedules from solved parts, and puts their events in order.
 #include <remat/planner/schedule.h>
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace remat::detail {
 
 namespace {
 
-/// Writes the events of nested parts. What remains to be done of a part is on an explicit stack, so
-/// depth costs heap, not stack.
+/// Writes the events of nested parts. The rest of an unfinished part is on an explicit stack, so
+/// deep nesting costs heap memory, not call stack.
 class EventWriter {
  public:
   EventWriter(const Schedule& schedule, size_t length)
@@ -77,7 +77,7 @@ struct Part {
   size_t first;
   size_t last;
   int64_t bytes;
-  Ticks time = std::numeric_limits<Ticks>::max();  ///< Limit on its time
+  Ticks time = std::numeric_limits<Ticks>::max();  ///< Limit on the part's time
 };
 
 /// The best choice for a part, by the rules of extract_schedule.
@@ -115,7 +115,7 @@ Schedule extract_schedule(const SequenceSolver& solver, int64_t bytes) {
   while (!parts.empty()) {
     Part part = parts.back();
     parts.pop_back();
-    // Uses only what the step needs, so that all budgets of a step give the same plan.
+    // Uses only the bytes of the step, so that all budgets up to the next step give the same plan.
     if (const Step* step = step_at(solver.part(part.first, part.last), part.bytes)) {
       part.bytes = step->bytes;
       part.time = step->time;

@@ -33,8 +33,8 @@ std::vector<OptionDemand> least_demands(const std::vector<Option>& options, cons
   return least;
 }
 
-/// Adds a region to those of a group that run forward-only, one after the other: their peak,
-/// besides the first region's input, and their time.
+/// Adds a region to `pass`: peak and time of a group's regions while they run forward-only, one
+/// after the other. The peak excludes the input of region `first`.
 void add_forward_only(const ChainModel& model, size_t first, size_t region, Step& pass) {
   const int64_t input_bytes = region > first ? model.input_bytes(region) : 0;
   pass.bytes =
@@ -42,9 +42,9 @@ void add_forward_only(const ChainModel& model, size_t first, size_t region, Step
   pass.time += model.block(region).fwd;
 }
 
-/// Per first and last region, an id of the part. Parts have one id if their types are equal and
-/// either all or none of them end the chain: an id stands for a shorter part's id and one more
-/// type.
+/// Per first and last region, an id of the part. Two parts have the same id if their types are
+/// equal and both or neither end the chain: an id stands for the id of the part without its last
+/// region, and the type of that region.
 std::vector<int> part_ids(const std::vector<int>& chain) {
   const size_t length = chain.size();
   std::vector<int> ids(length * length, -1);

@@ -52,7 +52,7 @@ class Machine {
                            ", got none. Report this.");
   }
 
-  /// True once the moment has come at which to list what is held.
+  /// True once the moment `stop_at`, at which the holdings are listed, has come.
   bool is_stopped() const { return moment_ > 0 && moment_ == stop_at_; }
 
   int64_t chain_bytes(size_t i) const {
@@ -224,7 +224,7 @@ class Machine {
   const Schedule& schedule_;
   size_t stop_at_;
   std::vector<char> chain_;                     // true if x_i exists
-  std::vector<char> chain_gradient_;            // true if its gradient exists
+  std::vector<char> chain_gradient_;            // true if the gradient of x_i exists
   std::vector<std::vector<char>> tensors_;      // per scheduled region, its inner tensors
   const std::vector<char>* running_ = nullptr;  // Inner tensors of a forward-only run
   const std::vector<char>* gradients_ = nullptr;
@@ -242,7 +242,7 @@ Simulation simulate(const ChainModel& model, const Schedule& schedule, bool list
   return simulation;
 }
 
-// The arithmetic takes each region's four numbers.
+// The arithmetic takes only the four numbers of each region's Option.
 int64_t required_bytes(const ChainModel& model, const Schedule& schedule) {
   int64_t held = model.input_bytes(0);
   int64_t most = held;

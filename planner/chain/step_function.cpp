@@ -23,8 +23,8 @@ int64_t StepMinimum::useless_from(Ticks least_time) const {
 
 namespace {
 
-/// The first index from `from` on at which `holds` no longer does. It looks nearby first: most
-/// answers are near.
+/// The first index from `from` on at which `holds` is false. The search begins nearby, where most
+/// answers are.
 template <typename Holds>
 size_t end_of_run(const StepFunction& steps, size_t from, const Holds& holds) {
   size_t width = 1;

@@ -14,7 +14,7 @@ namespace remat {
 namespace {
 
 constexpr double flash_efficiency = 0.6;  // share of a matrix product's rate
-constexpr double flash_backward = 2.5;    // relative to the forward: five products for two
+constexpr double flash_backward = 2.5;    // times the forward: five matrix products, not two
 constexpr int64_t head_chunks = 16;
 constexpr int64_t statistics_bytes = 8;  // mean and reciprocal deviation of a row, in fp32
 
@@ -179,7 +179,7 @@ class Generator {
                         {"pd", "qkv"}});
   }
 
-  /// Flash attention. Causal, so it does half of the two products.
+  /// Flash attention. It is causal, so it computes half of the two matrix products.
   ProfileOp flash() const {
     const double fwd = time(attention_flop(), 4.0 * static_cast<double>(stream_), flash_efficiency);
     const int64_t lse = 4 * shape_.batch * shape_.heads * shape_.sequence;

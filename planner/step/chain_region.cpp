@@ -78,8 +78,7 @@ void RegionBuilder::join_writes() {
   }
 }
 
-/// Ops are ordered by their last records, so an op that reads what a later op makes is joined to
-/// it.
+/// Joins an op to any later op whose result it reads: ops are ordered by their last records.
 void RegionBuilder::join_with_later() {
   for (bool changed = true; changed;) {
     changed = false;
@@ -117,7 +116,7 @@ void RegionBuilder::add_op(const std::vector<int32_t>& records) {
   double backward_us = 0;
   int64_t workspace_bytes = 0;
   block_.ops.emplace_back();
-  block_.add_out(0);  // Its gradient, see Note [Gradients in the chain].
+  block_.add_out(0);  // Stands for a gradient, see Note [Gradients in the chain].
   for (const int32_t j : records) {
     const StepRecord& record = graph_.profile.records[j];
     forward_us += record.replay_us;
@@ -159,7 +158,7 @@ void RegionBuilder::add_needs(int32_t slot) {
   if (is_entering(saved.value)) {
     add_once(block_.ops[k].backward_needs, 0);
   } else if (is_local(storage)) {
-    // The op that later writes the storage needs it.
+    // Later writes may have joined the storage's maker into an op after k.
     k = std::max(k, op_of_[spans_.first[storage] - region_.begin]);
     add_once(block_.ops[k].backward_needs, tensor_of_.at(storage));
   }

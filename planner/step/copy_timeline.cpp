@@ -10,7 +10,7 @@ namespace remat::detail {
 
 namespace {
 
-constexpr size_t kLookedAhead = 64;  // as in offload/mover_in.cpp
+constexpr size_t kLookedAhead = 64;  // equal to the limit in offload/mover_in.cpp
 
 double copy_us(const OffloadPlace& place, double gbps, int64_t bytes) {
   return place.latency_us + static_cast<double>(bytes) / (gbps * 1e3);

@@ -12,12 +12,12 @@
 
 namespace remat::detail {
 
-/// One event of the values that may move, in order.
+/// One event of a step, for values that may be offloaded.
 struct CopyStep {
   enum class Kind : uint8_t {
     kCompute,  ///< Compute for `us`
     kPut,      ///< The engine gets the value
-    kAlone,    ///< Only the engine holds the value
+    kAlone,    ///< The program drops the value: from now on only the engine holds it
     kAsk,      ///< Backward asks for the value, and holds it from then on
     kDrop,     ///< Backward drops the value that it got
   };
@@ -31,17 +31,17 @@ struct CopyTimes {
   double copied_us = 0;    ///< Time of copies, both ways
   int64_t left_bytes = 0;  ///< Bytes copied out before they were asked for
   int64_t fetched_bytes = 0;
-  int64_t away_bytes = 0;  ///< Most bytes that were away, or on their way there, at once
+  int64_t away_bytes = 0;  ///< Most bytes that were offloaded, or being copied out, at once
 };
 
 /// Note [Simulated engine]
 /// The rules are those of offload/mover_out.cpp and mover_in.cpp, for an engine that knows the
-/// order from an earlier step: a value leaves with the first put() after only the engine holds it;
-/// put() waits while more than max_leaving_bytes are on their way; each ask prefetches the next
-/// values within prefetch_bytes. A test runs both on the same steps.
+/// order of asks from an earlier step: once only the engine holds a value, the next put() sends the
+/// value; put() waits while more than max_leaving_bytes are being copied out; each ask prefetches
+/// the next values within prefetch_bytes. A test runs the engine and the simulation on equal steps.
 class REMAT_API CopyTimeline {
  public:
-  /// `bytes`: per value. Both arguments must outlive this object.
+  /// `bytes`: size of each value. Both arguments must outlive this object.
   CopyTimeline(const OffloadTerms& terms, const std::vector<int64_t>& bytes);
 
   CopyTimes run(const std::vector<CopyStep>& steps);
@@ -51,11 +51,11 @@ class REMAT_API CopyTimeline {
   struct Moved {
     Where where = Where::kNowhere;
     bool is_alone = false;
-    bool is_next = false;  // leaving, but stays
+    bool is_next = false;  // being copied out, but already prefetched: its memory stays
     bool has_left = false;
-    int32_t held = 0;  // number of asks that hold it
+    int32_t held = 0;  // number of asks that hold the value
     size_t place = 0;
-    double ends_us = 0;  // end of its last copy
+    double ends_us = 0;  // end of the value's last copy
   };
   struct Link {
     double out_free_us = 0;

@@ -60,8 +60,7 @@ class CutChooser {
   double share(int64_t bytes) const {
     return total() == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(total());
   }
-  /// True if at most one large value passes, which is not written later: a cut would have to copy
-  /// it.
+  /// True if at most one large value passes, and no later write would make a cut copy the value.
   bool separates(int32_t p) const {
     return large_[p].size() <= 1 &&
            std::none_of(large_[p].begin(), large_[p].end(),
@@ -167,7 +166,7 @@ class CutChooser {
     }
   }
 
-  /// In deep models, cuts at all positions that look alike would make regions too light.
+  /// Tries cuts at every stride-th position of `alike`. In deep models all would be too many.
   bool try_every(size_t stride, const std::vector<int32_t>& alike) {
     std::vector<int32_t> trial = chosen_.positions;
     for (size_t i = stride - 1; i < alike.size(); i += stride) trial.push_back(alike[i]);
@@ -287,8 +286,8 @@ ValueSpans::ValueSpans(const StepGraph& graph)
   small_bytes = find_small_bytes(graph);
 }
 
-/// All small values together are at most a hundredth of the total: in deep models every value is a
-/// small share.
+/// The least size of large values. All small values together are at most a hundredth of the total;
+/// a limit per value would not do, since in deep models every value is a small share.
 int64_t ValueSpans::find_small_bytes(const StepGraph& graph) const {
   std::vector<int64_t> sizes;
   for (size_t v = 0; v < last_use.size(); ++v) {

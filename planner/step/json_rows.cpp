@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// 64-bit numbers as text, since not all JSON readers keep them exactly; files.
+// Reads 64-bit numbers that are text in JSON, since not all readers keep them exactly; files.
 #include "json_rows.h"
 
 #include <cerrno>

@@ -20,7 +20,7 @@ bool is_at(const MemoryPlanOp& op, std::string_view where) {
          op.where[where.size()] == '.';
 }
 
-/// A line with sums over neighbouring ops of one place.
+/// A line with sums over neighbouring ops of one module or named call.
 std::string line_of(const std::vector<const MemoryPlanOp*>& ops) {
   MemoryPlanOp sum;
   size_t rerun = 0;
@@ -42,7 +42,7 @@ std::string line_of(const std::vector<const MemoryPlanOp*>& ops) {
 
 }  // namespace
 
-// The copy windows count as memory, so large ones leave nothing to gain.
+// max_leaving_bytes and prefetch_bytes count as memory, so large ones leave nothing to gain.
 std::string MemoryPlan::why_nothing_moves() const {
   if (offload.places.empty() || !feasible || offloaded_bytes > 0) return "";
   const int64_t many = budget_bytes / 4;

@@ -185,7 +185,7 @@ struct MemoryPlanner::State {
     return above == frontier.begin() ? 0 : static_cast<size_t>(above - frontier.begin()) - 1;
   }
 
-  /// Rounded down, so that no plan appears to beat it.
+  /// Rounded down, so that no plan appears to beat the bound.
   double lower_bound(int64_t budget_bytes) const {
     if (step_us == 0 || !options.offload.places.empty()) return 0;
     return std::max(0.0,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The choice of values that move, see Note [Peaks with OFFLOAD], and the events of their step.
+// Chooses the values that are offloaded, see Note [Peaks with OFFLOAD], and records their events.
 #include "offload_moves.h"
 
 #include <algorithm>
@@ -15,8 +15,8 @@ OffloadMoves::OffloadMoves(const StepGraph& graph, const StepUnits& units,
       is_put_(graph.profile.values.size(), 0),
       sent_at_(graph.profile.values.size(), never) {}
 
-/// Moving a written storage would leave the program its memory and the engine a copy; a storage
-/// that the program holds to the end stays in memory anyway.
+/// Offloading a storage that is overwritten would free nothing: the program still has the memory.
+/// A storage that the program holds to the end stays in memory anyway.
 bool OffloadMoves::may_move(int32_t value) const {
   const StepValue& of = graph_.profile.values[value];
   return !terms_.places.empty() && of.maker >= 0 && of.storage == value &&
@@ -47,7 +47,7 @@ void OffloadMoves::begin(const std::vector<HeldValue>& kept_at_root,
   pass_forward();
 }
 
-/// Values leave in the order in which they are sent, which decides the memory that has room.
+/// The order of sending decides which place still has room for a value.
 void OffloadMoves::choose_sent() {
   std::vector<std::pair<int32_t, int32_t>> sent;
   for (const int32_t v : put_) {

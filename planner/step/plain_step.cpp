@@ -40,8 +40,8 @@ class PlainStep {
   }
 
  private:
-  /// Number of a record, or of a node after all records. Memory held until a moment is alive while
-  /// that runs, and freed after it.
+  /// Number of a record; nodes are numbered after all records. Memory held until a moment is alive
+  /// while that record or node runs, and freed afterwards.
   using Moment = int32_t;
   Moment after_forward(int32_t node) const { return graph_.size() + node; }
 

@@ -19,17 +19,17 @@ namespace {
 
 constexpr int32_t chain_budgets = 256;
 constexpr int exact_ops = 13;
-/// Fine shares for small budgets, coarse ones where fine regions would divide what is better whole.
+/// Fine shares for small budgets, coarse ones for steps that are better planned in large regions.
 constexpr std::array<std::pair<double, double>, 3> region_shares = {
     {{0.06, 0.006}, {0.12, 0.03}, {0.25, 0.06}}};  // most and least
 constexpr int32_t small_step = 300;  // in records; larger steps use two chains, to save time
 constexpr size_t most_moved_candidates = 128;
 constexpr size_t moved_shares = 8;
-constexpr size_t exact_regions = 100;  // Solving a chain takes time with their third power.
+constexpr size_t exact_regions = 100;  // Solving takes time with the third power of the regions.
 constexpr size_t thinned_breakpoints = 1000;
 
-/// Budgets evenly over the bytes, and again over the least quarter, where plans change most; of
-/// budgets with one plan the least.
+/// Budgets evenly over the bytes, and again over the least quarter, where plans change most. Of
+/// budgets with equal plans only the least.
 std::vector<int64_t> budgets_of(const StepFunction& times) {
   const int64_t least = times.front().bytes;
   const int64_t range = times.back().bytes - least;
@@ -55,7 +55,7 @@ void erase(std::vector<int32_t>& values, int32_t value) {
   values.erase(std::remove(values.begin(), values.end(), value), values.end());
 }
 
-/// The values, those of the lowest scores first.
+/// The values, ascending by score.
 std::vector<int32_t> by_score(std::vector<std::pair<double, int32_t>> scored) {
   std::sort(scored.begin(), scored.end());
   std::vector<int32_t> values;
@@ -63,7 +63,7 @@ std::vector<int32_t> by_score(std::vector<std::pair<double, int32_t>> scored) {
   return values;
 }
 
-/// Groups of halves, of halves of these, and so on: O(log n) segments are whole at a time.
+/// Adds the halves of the segments as groups, the halves of these, and so on: O(log n) levels.
 void add_halves(int32_t first, int32_t end, StepGroups& groups) {
   if (end - first < 3) return;
   const int32_t middle = first + (end - first) / 2;
@@ -156,7 +156,7 @@ std::vector<int32_t> PlanSearch::movable(const CutCandidate& from) {
   return values;
 }
 
-/// Stops after that many evaluations in all.
+/// Changes kept values for a grid of budgets. Stops after `evaluations` simulations in all.
 void PlanSearch::refine(int64_t evaluations) {
   const int64_t least = found_.begin()->first;
   const int64_t most = found_.rbegin()->first;

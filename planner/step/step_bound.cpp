@@ -20,7 +20,7 @@ constexpr double price_scale = 1 << 20;
 /// The state while a node of backward runs.
 struct NodeView {
   int32_t node = 0;
-  int64_t taken_bytes = 0;      ///< Gradients, workspace, and what the node and the program hold
+  int64_t taken_bytes = 0;      ///< Gradients, workspace, and memory that node and program hold
   std::vector<int32_t> needed;  ///< Values that later nodes need
   std::vector<char> present;    ///< Per value: true if it is in memory at no cost
 };
@@ -110,7 +110,7 @@ double least_cost(const StepGraph& graph, const NodeView& view, double us_per_by
   return sum;
 }
 
-/// A selection of the prices at which single values begin to pay, evenly spread among them.
+/// Evenly chosen from the prices at which keeping a value costs as much as recomputing it.
 std::vector<double> prices_of(const StepGraph& graph, const NodeView& view) {
   std::vector<double> ratios;
   for (const int32_t v : view.needed) {

@@ -15,7 +15,7 @@ namespace remat::detail {
 /// nodes need either is in memory, too, or its record runs again later, and then the same holds for
 /// the values that the record reads. For a price per byte the cheapest such choice is a minimum
 /// cut; each price, at each node, gives a lower bound on the time.
-/// The line time >= us - us_per_byte * (budget - taken).
+/// The lower bound time >= us - us_per_byte * (budget - taken).
 struct BoundLine {
   double us = 0;
   double us_per_byte = 0;

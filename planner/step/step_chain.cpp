@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Regions to types, scheduled regions to segments.
+// Turns regions into block types, and scheduled regions into segments.
 #include "step_chain.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ constexpr double most_bytes = 1e17;
 constexpr Ticks most_region_ticks = Ticks{1000000000} * 1000000;
 constexpr double most_chain_ticks = 4e18;
 
-/// Do two regions differ in workspaces alone? Then they are planned as one type.
+/// True if two regions differ in workspaces alone, so that they are planned as one type.
 bool is_alike(const Block& a, const Block& b) {
   const auto same_op = [](const BlockOp& x, const BlockOp& y) {
     return x.fwd == y.fwd && x.bwd == y.bwd && x.ins == y.ins && x.outs == y.outs &&
@@ -44,7 +44,7 @@ bool can_merge(const Chain& chain, const std::vector<int>& run) {
   return ops <= most_merged_ops && std::set<int>(run.begin(), run.end()).size() == run.size();
 }
 
-/// Adds runs of different regions that come again and again, to be planned as one region too.
+/// Adds merges for recurring sequences of different regions, so that each may be one region, too.
 void add_merges(Chain& chain) {
   std::map<std::vector<int>, int> counts;
   for (size_t first = 0; first < chain.regions.size(); ++first) {
@@ -113,7 +113,7 @@ class ScheduleReader {
     return all;
   }
 
-  /// Regions that run as one are one segment, and so are parts of a region that interleave.
+  /// Regions that run as one are one segment, and so are parts whose records interleave.
   void find_segments() {
     int32_t last_record = -1;
     for (const ScheduledRegion& region : schedule_.regions) {
@@ -128,8 +128,8 @@ class ScheduleReader {
     segment_of_.push_back(static_cast<int32_t>(places_.first.size()) + 1);
   }
 
-  /// In a group of one segment that segment's replay is the run that would leave things for
-  /// backward, so nothing of it is kept.
+  /// True if the innermost group around the position is one segment. In the schedule the group's
+  /// second run keeps results; here that run is the segment's replay, so the cuts keep nothing.
   bool runs_within_its_segment(size_t position) const {
     const PlanGroup* inner = nullptr;
     for (const PlanGroup& group : schedule_.groups) {

@@ -24,14 +24,14 @@ struct ChainRegion {
 };
 
 /// Note [Gradients in the chain]
-/// The planner adds gradients itself, one for every first out; a step profile has measured them. So
-/// an op's first out is an empty tensor followed by all that the op makes, and the bytes measured
-/// in backward become its workspace. Only a region's output is a first out, since the planner
-/// passes gradients from region to region; the bytes that it counts for those are subtracted from
-/// the workspace.
+/// The planner adds a gradient for every first out of an op, but a step profile already has the
+/// measured gradients. So an op's first out is an empty tensor, before all that the op makes, and
+/// the bytes measured in backward become the op's workspace. Only a region's output is a real first
+/// out, since the planner passes gradients from region to region; the bytes that the planner counts
+/// for these gradients are subtracted from the workspace.
 class RegionBuilder {
  public:
-  /// `entering`, `leaving`: storages that cross the region's ends, or -1.
+  /// `entering`, `leaving`: the storages that are the region's input and output, or -1.
   RegionBuilder(const StepGraph& graph, const ValueSpans& spans, const std::vector<char>& pinned,
                 int32_t begin, int32_t end, int32_t entering, int32_t leaving);
 
@@ -64,21 +64,21 @@ class RegionBuilder {
   std::vector<int32_t> joined_;                 // Per record of the region
   std::vector<size_t> op_of_;                   // Per record of the region
   std::unordered_map<int32_t, int> tensor_of_;  // Per local storage
-  size_t first_reader_ = 0;                     // First op that reads what enters
+  size_t first_reader_ = 0;                     // First op that reads the entering storage
 };
 
 struct StepChain {
   StepChain(const StepGraph& graph, const ValueSpans& spans, const StepRegions& regions);
 
-  /// Are the numbers and the regions' sizes within what the chain planner takes?
+  /// True if numbers and sizes of regions are within the chain planner's limits.
   bool is_plannable() const;
 
   Chain chain;
   std::vector<ChainRegion> regions;
 };
 
-/// The places of a schedule's cuts, and per value whether it is kept if anything needs it.
-/// @param split the parts of the chain that the schedule is of
+/// The places of a schedule's cuts, and per value: true if it is kept when a unit needs it.
+/// @param split the split chain, whose positions the schedule has
 std::pair<CutPlaces, std::vector<char>> to_cuts(const StepGraph& graph, const StepChain& chain,
                                                 const StepRegions& regions, const Chain& split,
                                                 const Schedule& schedule);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Finds the first fault of a step profile, or of its cuts; digests of profiles, and the simulation
-// of cuts that have no fault.
+// Finds the first fault of a step profile or of cuts; digests profiles, and simulates valid cuts.
 #include <algorithm>
 #include <cstdint>
 #include <string>

@@ -23,15 +23,15 @@ struct StepGraph {
     return maker(value) < 0 ? profile.values[value].unpacked_bytes : bytes(value);
   }
   int32_t maker(int32_t value) const { return profile.values[value].maker; }
-  /// The node until whose end the slot is held; the number of nodes if it is held to the end.
+  /// The slot is held until the end of this node; the number of nodes means to the end.
   int32_t until(const StepSlot& slot) const {
     return slot.node < 0 ? static_cast<int32_t>(profile.nodes.size()) : slot.node;
   }
   /// True if the value is in memory from outside the step.
   bool is_outside(int32_t value) const { return maker(profile.values[value].storage) < 0; }
 
-  /// True if the program itself holds the value's memory when the forward has ended. Only the
-  /// newest value of a storage can be held so.
+  /// True if the program itself holds the value when the forward has ended. That is possible only
+  /// for the newest value of a storage that the step has made.
   bool is_programs(int32_t value) const {
     return overwritten_by[value] == never && !is_outside(value) &&
            profile.values[value].held_until >= size();
@@ -40,17 +40,18 @@ struct StepGraph {
   static constexpr int32_t never = std::numeric_limits<int32_t>::max();
 
   const StepProfile& profile;
-  /// Per record: what it makes, then the new values of what it writes.
+  /// Per record: the values that it makes, then the new values of storages that it writes.
   std::vector<std::vector<int32_t>> results;
   /// Per value: records that read its data, and those during which it is saved, ascending.
   std::vector<std::vector<int32_t>> uses;
-  std::vector<int32_t> overwritten_by;                ///< Per value: a record, or `never`
-  std::vector<std::vector<int32_t>> slots_of_record;  ///< Per record: slots whose value it makes
-  /// Per node: all slots it reads. Such a node has the slot's unit replayed.
+  std::vector<int32_t> overwritten_by;  ///< Per value: a record, or `never`
+  /// Per record: slots with StepSlot::record there and a value that the step makes
+  std::vector<std::vector<int32_t>> slots_of_record;
+  /// Per node: all slots that the node reads. A slot's unit is replayed before such a node.
   std::vector<std::vector<int32_t>> slots_of_node;
 };
 
-/// The fate of a value.
+/// Whether a plan keeps a value; kMoved: by offloading it.
 enum KeepFlag : char { kNotKept = 0, kKept = 1, kMoved = 2 };
 
 /// Hash of a record's op, of the values it reads, makes and writes, and of their sizes.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Nesting of groups, and homes of values; the backward walk, unit by unit. See Note [Until].
+// Nests groups, finds the home of each value, and walks backward unit by unit: see Note [Until].
 #include "step_needs.h"
 
 #include <algorithm>
@@ -179,7 +179,8 @@ bool StepNeeds::is_given(int32_t value) {
   return true;
 }
 
-/// A group's slots are known once the units in it have been walked.
+/// Adds the unit's kept values to the slots of the groups that make them. A group's slots are
+/// complete once the units in it have been walked.
 void StepNeeds::hand_on_given(UnitNeeds& needs) {
   std::vector<int32_t>& groups = needs.given_groups;
   groups.clear();

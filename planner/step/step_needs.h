@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The segments and groups of a cut step, and the backward walk from saved tensors: what each unit
-// must recompute, what it is given, and how long each value must live.
+// The segments and groups of a cut step, and the backward walk from saved tensors: which records
+// each unit must run again, which kept values it reads, and how long each value must live.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct StepUnit {
   int32_t end = 0;        ///< Record after the last
   int32_t parent = -1;    ///< The innermost enclosing group; root if there is none
   int32_t top = -1;       ///< The unit itself, or the outermost group around it
-  int32_t top_index = 0;  ///< Number of tops before that
+  int32_t top_index = 0;  ///< Index of `top` among the units that are in no group
 };
 
 class StepUnits {
@@ -37,7 +37,7 @@ class StepUnits {
   const StepUnit& operator[](int32_t unit) const { return units_[unit]; }
   int32_t segment_of(int32_t record) const { return segment_of_[record]; }
 
-  /// The group whose replay makes a kept value for units in it; root if the forward makes it.
+  /// The group whose replay makes a kept value for units in that group; root: the forward makes it.
   int32_t home(int32_t value) const { return homes_[value]; }
 
   bool properly_around(int32_t outer, int32_t inner) const;
@@ -61,33 +61,33 @@ class StepUnits {
 /// A value that a unit's slots hold, until the end of a node of backward.
 struct HeldValue {
   int32_t value = 0;
-  int32_t until = 0;  ///< A node; the number of nodes means to the end
+  int32_t until = 0;  ///< Index of that node; the number of nodes means to the end
 };
 
 /// The work of a unit's replay.
 struct UnitNeeds {
   std::vector<int32_t> runs;          ///< Records to run, ascending
-  std::vector<HeldValue> held;        ///< Values made here that slots hold afterwards
-  std::vector<int32_t> given;         ///< Kept values that the unit is given
+  std::vector<HeldValue> held;        ///< Values made by `runs` that slots hold afterwards
+  std::vector<int32_t> given;         ///< Kept values that the unit gets instead of making them
   std::vector<HeldValue> given_held;  ///< Those of `given` that slots hold
-  std::vector<int32_t> given_groups;  ///< Groups that give them, outer ones first
+  std::vector<int32_t> given_groups;  ///< Groups whose replays make `given`, outer ones first
 };
 
 enum class MissingValues : uint8_t {
-  kKeep,    ///< Keep values that cross a cut although they are not kept.
-  kRefuse,  ///< Throw std::logic_error for such values, which are a defect.
+  kKeep,    ///< Keep them: values that cross a cut and are not yet in the set of kept values.
+  kRefuse,  ///< Throw std::logic_error, since missing values are a defect.
 };
 
 /// Note [Until]
-/// A kept value, or a group's slot, is released with the last slot that depends on it, so the walk
-/// passes to every value the last node of backward that holds anything computed from it. All slots
-/// of a unit are alive when it is replayed: their nodes have the unit replayed first, and a group's
-/// slots are held by slots of units that have the group replayed first.
+/// A kept value, or a group's slot, is released with the last slot that depends on it. So the walk
+/// notes for every value the last node of backward that holds anything computed from the value. All
+/// slots of a unit are alive when the unit is replayed: the replay comes before their nodes, or,
+/// for a group's slots, before the replays of the units that hold these slots.
 class StepNeeds {
  public:
   StepNeeds(const StepGraph& graph, const StepUnits& units);
 
-  /// `keep`: per value, true if it may cross a cut and be saved. kKeep adds values to it.
+  /// `keep`: per value, true if it may cross a cut and be saved. kKeep adds values to `keep`.
   void walk(std::vector<char>& keep, MissingValues missing);
 
   const UnitNeeds& of(int32_t unit) const { return needs_[unit]; }
@@ -114,7 +114,7 @@ class StepNeeds {
   std::vector<int32_t> kept_until_;
 
   struct Asked {
-    int32_t unit = -1;  ///< The unit whose walk asked last
+    int32_t unit = -1;  ///< The last unit in whose walk the value was asked for
     int32_t until = -1;
     bool given = false;
     int32_t held = -1;  ///< Index into UnitNeeds::held or given_held

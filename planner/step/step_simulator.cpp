@@ -72,9 +72,9 @@ void StepSimulator::run_forward() {
   out_.offloaded_bytes += sent[n];
 }
 
-/// The record from which on a kept value takes memory besides what the program holds: outside
-/// memory is copied at once, other memory before it is written, and until then the program holds
-/// the storage.
+/// The record from which on a kept value takes memory besides the program's: a value in outside
+/// memory is copied when it is made; any other value counts from when its storage is overwritten,
+/// or the program lets the storage go.
 int32_t StepSimulator::own_memory_from(int32_t value) const {
   if (graph_.is_outside(value)) return graph_.maker(value);
   const int32_t written = graph_.overwritten_by[value];
@@ -116,10 +116,10 @@ void StepSimulator::note_storages() {
     note(needs_.of(group).held);
 }
 
-/// Note [Memory that kept values share]: what replays give for a slot lies in the memory that the
-/// forward saved, while that is alive: remat itself has it if it keeps the storage's newest value.
-/// Older ones that are kept, or that a group gives, are copies, of which slots then hold that
-/// memory, too.
+/// Note [Memory that kept values share]: a replay fills a slot with the memory that the forward
+/// saved, while that memory is alive; remat itself keeps it alive with the storage's newest value.
+/// Older kept values, and values that a group makes, are copies, but the slots that get them hold
+/// the saved memory, too.
 int32_t StepSimulator::memory_until(const HeldValue& kept) const {
   const bool is_newest = graph_.overwritten_by[kept.value] == StepGraph::never;
   if (!is_newest || graph_.is_outside(kept.value)) return kept.until;
@@ -128,7 +128,7 @@ int32_t StepSimulator::memory_until(const HeldValue& kept) const {
   return is_only_value ? kept.until : storage_until_[storage];
 }
 
-/// The moment counts as that of a record after the last.
+/// Between forward and backward. The moment counts as that of a record after the last.
 void StepSimulator::wait_for_backward() {
   const int64_t bytes =
       now_ + moves_.leaving_bytes(moves_.needed_bytes()) + graph_.profile.gap_bytes;
@@ -138,7 +138,7 @@ void StepSimulator::wait_for_backward() {
   out_.peak = {StepPhase::kForward, -1, graph_.size(), -1};
 }
 
-/// Memory held by the program and by remat is freed by the last of them.
+/// Memory that both the program and remat hold is freed when the last of the two lets go.
 void StepSimulator::let_go(const std::vector<int32_t>& last_holder) {
   for (const int32_t v : released_values_) {
     if (last_holder[v] < 0) {
@@ -202,8 +202,8 @@ void StepSimulator::run_again(int32_t unit) {
   ++out_.replays;
 }
 
-/// A replay gets all given values before its first op runs. Those that slots hold are freed with
-/// the slots, the others after they have been read.
+/// A replay gets all offloaded values that it needs before its first op runs. Values that slots
+/// hold are freed with the slots, the others after they have been read.
 void StepSimulator::get_moved(int32_t unit) {
   const UnitNeeds& needs = needs_.of(unit);
   std::vector<int32_t> moved;
@@ -229,7 +229,7 @@ void StepSimulator::get_moved(int32_t unit) {
         {StepPhase::kReplay, unit, units_[unit].begin, node_}, unit);
 }
 
-/// Memory from outside that the step overwrites is restored before the unit runs.
+/// Notes a read. Outside memory that the step overwrites is restored before the unit runs.
 void StepSimulator::read_again(int32_t unit, int32_t value, int32_t record) {
   Replayed& of = replayed(unit, value);
   of.last = record;

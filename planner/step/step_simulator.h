@@ -20,8 +20,8 @@ class StepSimulator {
   StepSimulator(const StepGraph& graph, const std::vector<int32_t>& positions,
                 const StepGroups& groups, const OffloadTerms& offload);
 
-  /// `keep`: a KeepFlag per value; with kKeep, values that cross cuts are added to it. The result
-  /// is valid until the next run.
+  /// `keep`: a KeepFlag per value; with kKeep, values that cross cuts are added to `keep`. The
+  /// result is valid until the next run.
   const StepSimulation& run(std::vector<char>& keep, MissingValues missing);
 
   /// True if anything needed this kept value in the last run.
@@ -34,8 +34,7 @@ class StepSimulator {
  private:
   void run_forward();
   int32_t own_memory_from(int32_t value) const;
-  /// Returns, per value that the program releases, the node that frees it; -1: freed before
-  /// backward.
+  /// Returns, per value that the program releases, the node that frees it; -1: before backward.
   std::vector<int32_t> start_backward();
   void wait_for_backward();
   void let_go(const std::vector<int32_t>& last_holder);
@@ -53,13 +52,13 @@ class StepSimulator {
   bool is_needed_after(int32_t unit, int32_t value, int32_t record) const;
   void reach(int64_t bytes, StepMoment moment, int32_t unit);
 
-  /// A replay's knowledge of a value.
+  /// The state of a value in the latest replay that uses it.
   struct Replayed {
-    int32_t unit = -1;     ///< The replay that this is about
-    int32_t last = -1;     ///< The last record that reads it
+    int32_t unit = -1;     ///< The unit that is replayed
+    int32_t last = -1;     ///< The last record that reads the value
     bool held = false;     ///< Held by slots after the replay
-    bool given = false;    ///< The kept value is read; a recomputed one is dropped at once
-    bool got = false;      ///< Got from the engine, since it is offloaded
+    bool given = false;    ///< The replay uses the kept value; one it recomputes goes at once
+    bool got = false;      ///< Got from the offload engine
     bool present = false;  ///< Has memory of its own
   };
   Replayed& replayed(int32_t unit, int32_t value);
@@ -71,9 +70,9 @@ class StepSimulator {
   StepSimulation out_;
   int64_t now_ = 0;  // bytes alive, without what backward makes outside of replays
   int32_t node_ = 0;
-  std::vector<int64_t> freed_;            // per node, when it has ended
+  std::vector<int64_t> freed_;            // per node: bytes freed at its end
   std::vector<char> done_;                // per unit
-  std::vector<int32_t> released_values_;  // the program's memory that it releases
+  std::vector<int32_t> released_values_;  // values that the program holds, and releases later
   std::vector<Replayed> replayed_;
   std::vector<int32_t> storage_until_;  // Per storage: the last node that holds a value of it
 };

@@ -15,8 +15,7 @@ namespace remat_plan {
 
 namespace {
 
-/// Makes the planner. Prints a warning to standard error once it is foreseeable that this takes
-/// long.
+/// Makes the planner. Warns on standard error once it is foreseeable that planning takes long.
 remat::Planner make_planner(const remat::Profile& profile, const Arguments& arguments) {
   constexpr double long_s = 10;
   const auto begin = std::chrono::steady_clock::now();

@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::array<double, 11> shown_percent = {10, 12.2, 15, 20, 25, 30, 40.9, 50, 60, 75, 100};
 
-/// Names of the ops with that policy, such as "attn.ln attn.qkv".
+/// Names of the ops with a policy, such as "attn.ln attn.qkv".
 std::string names(const std::vector<const PlanRow*>& run, Policy policy) {
   std::string all;
   for (const PlanRow* row : run) {
@@ -37,7 +37,7 @@ std::string names(const std::vector<const PlanRow*>& run, Policy policy) {
   return all;
 }
 
-/// Descriptions with the rows that they are of, in the order of their first rows.
+/// Descriptions, each with the rows that it describes, in the order of their first rows.
 using Alike = std::vector<std::pair<std::string, std::vector<int>>>;
 
 void add_row(Alike& all, const std::string& description, int row) {

@@ -21,7 +21,7 @@ void print_explanation(std::ostream& out, const std::vector<remat::SlotReport>& 
 std::string plan_json(const remat::Plan& plan, const std::vector<remat::SlotReport>& reports);
 std::string frontier_json(const remat::Planner& planner);
 
-/// True for the JSON of a StepProfile. Other text is that of a chain's profile, or damaged.
+/// True for the JSON of a StepProfile; false for that of a chain's Profile, or for damaged text.
 bool is_step_profile(const std::string& text);
 
 /// Prints what the arguments ask for, and writes the files that they name.

@@ -50,8 +50,8 @@ struct Arguments {
   int64_t most = 0;    ///< Limit on lines; 0: none.
   std::string chrome_path;
   std::string snapshot_path;
-  /// Unset unless recordings are compared: `path` with this one; if empty, the replays of `path`
-  /// with their forwards.
+  /// Set for `diff` only: the recording with which `path` is compared; if empty, the replays in
+  /// `path` are compared with their forwards.
   std::optional<std::string> other_path;
 };
 
@@ -330,7 +330,7 @@ void write_file(const std::string& path, Write&& write) {
   }
 }
 
-/// Writes the requested files; true if there are any.
+/// Writes the requested files. Returns true if any was requested.
 bool write_files(const Recording& recording, const Arguments& arguments) {
   const std::string& chrome = arguments.chrome_path;
   const std::string& snapshot = arguments.snapshot_path;

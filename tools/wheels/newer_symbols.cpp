@@ -16,7 +16,7 @@
 
 #include <bits/functexcept.h>
 
-// Declared earlier, but in the library only since GCC 11: instantiated here from the headers.
+// Two members that libstdc++ has since GCC 11, and that its headers declared earlier.
 template std::string std::stringbuf::str() const&;
 template std::istringstream::basic_istringstream(std::string&&, std::ios_base::openmode);
 
@@ -34,8 +34,7 @@ extern "C" {
 extern char __libc_single_threaded;
 char __libc_single_threaded = 0;
 
-// These have symbols of their own since glibc 2.33. On 64 bits, the kernel's struct stat is
-// glibc's.
+// fstat, lstat and stat are symbols since glibc 2.33. On 64 bits, struct stat is the kernel's.
 int fstat(int descriptor, struct stat* result) noexcept {
   return static_cast<int>(syscall(SYS_fstat, descriptor, result));
 }
@@ -46,7 +45,7 @@ int stat(const char* path, struct stat* result) noexcept {
   return static_cast<int>(syscall(SYS_stat, path, result));
 }
 
-// This was in libpthread until glibc 2.34.
+// pthread_getname_np was in libpthread until glibc 2.34.
 int older_getname(pthread_t, char*, size_t) noexcept;
 __asm__(".symver older_getname, pthread_getname_np@GLIBC_2.12");
 int pthread_getname_np(pthread_t thread, char* name, size_t size) noexcept {

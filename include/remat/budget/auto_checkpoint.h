@@ -48,24 +48,24 @@ struct AutoCheckpointOptions {
   std::function<void(const std::string&)> warn{};
 
   /// For processes whose steps must have the same cuts. Called after each measured step with this
-  /// process's decision ("" for none yet), it returns the decision to follow: that one, or the one
-  /// of another process after the same step. Its exceptions pass through the step. Null: each
-  /// process decides for itself.
+  /// process's decision ("" for none yet), the callback returns the decision to follow: its
+  /// argument or another process's decision after the same step. The callback's exceptions pass
+  /// through the step. Null: each process decides for itself.
   std::function<std::string(const std::string&)> agree{};
 
-  /// Engine to which plans may offload kept results until backward needs them. Its speed is
-  /// measured when auto_checkpoint() is called; steps that are measured offload nothing. Null:
+  /// Engine to which plans may offload kept results until backward needs them. The engine's speed
+  /// is measured when auto_checkpoint() is called; steps that are measured offload nothing. Null:
   /// plans offload nothing.
   std::shared_ptr<OffloadEngine> offload{};
 };
 
-/// Key of a step before it runs: its arguments, grad mode settings and autocast.
+/// Key by which a step is recognised before it runs: arguments, grad mode settings and autocast.
 struct REMAT_API StepSignature {
   uint64_t kind = 0;  ///< Hash of everything but sizes
   std::vector<int64_t> sizes{};
 
-  /// `mode`: a number for anything else that makes the function run other ops, if the caller knows
-  /// it.
+  /// `mode`: a number that differs when the caller knows that the function will run other ops (a
+  /// module in training or evaluation mode).
   static StepSignature of(c10::ArrayRef<at::Tensor> arguments, int64_t mode = 0);
 
   /// True if a plan for this signature serves `other`: equal in kind, and no size of `other` is
@@ -77,11 +77,11 @@ struct REMAT_API StepSignature {
 /// The state behind auto_checkpoint(): measures real steps, plans, and runs later steps as planned.
 ///
 /// The function is called exactly once in each step. The first step runs on a tape that is cut
-/// while it is recorded (Cuts::while_recorded), the next ones on a tape that is cut where little
-/// crosses, while ops, backward nodes and memory are logged; then a plan is made. Arguments of
-/// other sizes run with a plan for larger ones, or are measured. A step that meets an op its plan
-/// does not expect is cut every Cuts::rest_bytes bytes from there on, and the next such step is
-/// measured. At most kMostVariants plans are alive, and at most kMostMeasurements are begun.
+/// while it is recorded (Cuts::while_recorded), the next ones on a tape that is cut where few bytes
+/// cross, while ops, backward nodes and memory are logged; then a plan is made. Steps with
+/// arguments of other sizes run with a plan for larger ones, or are measured. A step that meets an
+/// op its plan does not expect is cut every Cuts::rest_bytes bytes from there on, and the next such
+/// step is measured. At most kMostVariants plans are alive; kMostMeasurements limits measurements.
 ///
 /// Several threads may run steps at once; one step at a time is measured in the process.
 class REMAT_API AutoCheckpoint {
@@ -96,11 +96,11 @@ class REMAT_API AutoCheckpoint {
   ~AutoCheckpoint();
 
   /// Calls the function as a region that is replayed from a strict tape with these cuts; with empty
-  /// cuts, outside of regions. `recording` may be told where the function is; null if the call is
-  /// not measured.
+  /// cuts, outside of regions. `recording`: may be given the current module, see
+  /// StepRecording::enter(); null if the call is not measured.
   using Forward = std::function<void(const Cuts& cuts, StepRecording* recording)>;
 
-  /// Runs the forward of a step. Call it in grad mode; inside other regions it is a plain call.
+  /// Runs the forward of a step. Call it in grad mode. Inside a region it just calls `forward`.
   /// Throws what the function throws; NotImplementedError, naming the op, if no tape can replay it;
   /// ValueError if no plan is within the budget.
   void run(const Forward& forward, const StepSignature& signature);
@@ -128,7 +128,7 @@ class AutoCheckpointed {
   AutoCheckpointed(std::shared_ptr<AutoCheckpoint> planned, F fn)
       : planned_(std::move(planned)), fn_(std::move(fn)) {}
 
-  /// As Checkpointed::operator().
+  /// Calls the function, like Checkpointed::operator().
   template <class... Args>
   auto operator()(Args&&... args) const {
     std::tuple<std::decay_t<Args>...> kept(std::forward<Args>(args)...);
@@ -173,9 +173,9 @@ class AutoCheckpointed {
 ///
 ///     auto step = remat::auto_checkpoint({.name = "model", .memory_budget = "8GB"})(model);
 ///
-/// Its steps use no more than the budget above what is alive when they begin, except for the first
-/// of each kind, which is cut while it runs, whatever the budget. Gradients are bitwise
-/// those without remat. The function is one that checkpoint() takes. Source:
+/// A step uses no more than the budget above the bytes that are alive when it begins, except for
+/// the first step of each kind, which is cut while it runs, whatever the budget. Gradients are
+/// bitwise those without remat. The function is one that checkpoint() takes. Source:
 /// pytorch/pytorch#194696.
 inline auto auto_checkpoint(AutoCheckpointOptions options = {}) {
   return [options = std::move(options)](auto&& fn) {

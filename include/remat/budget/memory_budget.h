@@ -14,8 +14,8 @@ namespace remat {
 
 /// A memory budget as text. "8GB", "2.5 GiB": bytes above what is alive when the step begins.
 /// "60%": share of the peak of a step that keeps everything. "fraction:0.5": a point between the
-/// least that a plan needs (0) and that peak (1). "device:16GB": memory of the device, of which
-/// weights, gradients and optimizer states are subtracted. A plain value.
+/// least that a plan needs (0) and the peak of a step that keeps everything (1). "device:16GB":
+/// memory of the device, less weights, gradients and optimizer states. A plain value.
 class REMAT_API MemoryBudget {
  public:
   /// @throws c10::ValueError for any other text, with a message that begins with `where`.
@@ -23,13 +23,14 @@ class REMAT_API MemoryBudget {
 
   const std::string& text() const { return text_; }
 
-  /// True if the budget is a share of what the step takes, not a number of bytes.
+  /// True for "60%" and "fraction:0.5", whose bytes depend on the step.
   bool is_share() const { return kind_ == Kind::kFraction || text_.ends_with('%'); }
 
-  /// The budget in bytes. `static_bytes`: bytes that are alive whatever the step does.
+  /// The budget in bytes. `static_bytes`: alive between steps (weights, gradients, optimizer
+  /// states).
   int64_t bytes(const MemoryPlanner& planner, int64_t static_bytes) const;
 
-  /// The budget in bytes before there is a planner; nullopt for fraction and device budgets.
+  /// The budget in bytes, computed without a planner; nullopt for fraction and device budgets.
   std::optional<int64_t> bytes_of_plain(int64_t plain_peak_bytes) const;
 
  private:

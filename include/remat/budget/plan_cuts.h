@@ -12,18 +12,18 @@
 namespace remat {
 
 /// Cuts for CheckpointOptions::cuts, with replay = kTape, that make the measured function run as
-/// planned. A step that runs other ops or makes more memory leaves the plan where it differs, and
-/// is cut every Cuts::rest_bytes bytes from there on: see Cuts::expected. For a plan with OFFLOAD,
-/// CheckpointOptions::offload_store must be the engine that it was made for. Any thread. Throws
-/// ValueError for an infeasible plan.
+/// planned. A step that runs other ops or makes more memory leaves the plan at the first
+/// difference, and is cut every Cuts::rest_bytes bytes from there on: see Cuts::expected. For a
+/// plan with OFFLOAD, CheckpointOptions::offload_store must be the engine that the plan was made
+/// for. Any thread. Throws ValueError for an infeasible plan.
 REMAT_API Cuts cuts_of(const MemoryPlan& plan);
 
-/// Cuts like those of a plan, without checking the ops: a step with other ops is refused when its
+/// Cuts at planned positions, without checking the ops: a step with other ops is refused when its
 /// function returns.
 REMAT_API Cuts cuts_of(const StepCuts& planned);
 
-/// Cuts like those of a plan, compared with the measured step: a step with other ops leaves these
-/// cuts where it differs, and is cut every Cuts::rest_bytes bytes from there on.
+/// Cuts at planned positions, with the ops that are expected there: a step with other ops than
+/// `measured` leaves the cuts at the first difference, as above.
 REMAT_API Cuts cuts_of(const StepCuts& planned, const StepProfile& measured);
 
 }  // namespace remat

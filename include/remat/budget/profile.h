@@ -25,7 +25,7 @@ class REMAT_API StepRunner {
   virtual ~StepRunner() = default;
 
   /// Calls the function as a region that is replayed from a strict tape with these cuts, and holds
-  /// its result. `recording` may be told where the function is.
+  /// its result. `recording`: may be given the current module, see StepRecording::enter().
   virtual void forward(const Cuts& cuts, StepRecording* recording) = 0;
 
   /// Runs backward from the function's result.
@@ -41,8 +41,8 @@ struct ProfileOptions {
 };
 
 /// Measures options.steps + 1 steps on tapes that keep little. The .grad of leaves is set aside
-/// meanwhile; what else the steps change stays changed, such as running statistics and random
-/// numbers. Runs on the calling thread, one measurement at a time in the process. Throws
+/// meanwhile; other effects of the steps stay, such as those on running statistics and random
+/// generators. Runs on the calling thread, one measurement at a time in the process. Throws
 /// NotImplementedError, naming the op, if no tape can replay it; ValueError if steps < 1;
 /// RuntimeError if steps run different ops.
 REMAT_API StepProfile profile_steps(StepRunner& runner, const ProfileOptions& options);
@@ -67,7 +67,7 @@ class LossRunner final : public StepRunner {
 
 /// Measures a function's steps: profile({.name = "step"})(step)(x, y) returns the StepProfile. The
 /// function is one that checkpoint() takes and returns its loss, a tensor with one element. Source:
-/// torch_remat has none; Rockmate's inspection.
+/// Rockmate's inspection; torch_remat has no such function.
 inline auto profile(ProfileOptions options = {}) {
   return [options = std::move(options)](auto&& fn) {
     using F = std::decay_t<decltype(fn)>;

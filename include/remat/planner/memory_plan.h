@@ -19,15 +19,15 @@ namespace remat {
 struct MemoryPlanOp {
   std::string op;
   std::string where;
-  uint64_t digest = 0;          ///< Hash of the values it reads, makes and writes
+  uint64_t digest = 0;          ///< Hash of the values that the op reads, makes and writes
   double replay_us = 0;         ///< Time of one recomputation
   int32_t runs = 0;             ///< Number of runs besides the forward's
-  int64_t kept_bytes = 0;       ///< Bytes of its results that are kept between forward and backward
-  int64_t offloaded_bytes = 0;  ///< Bytes of its results that are in other memory in between
-  int64_t made_bytes = 0;       ///< Bytes of its results
+  int64_t kept_bytes = 0;       ///< Bytes of results that are kept between forward and backward
+  int64_t offloaded_bytes = 0;  ///< Bytes of results that are offloaded between the two
+  int64_t made_bytes = 0;       ///< Bytes of all results
 };
 
-/// The forward, or a top unit: a segment or group that is in no group, with its backward.
+/// The forward, or a top unit: a segment or group in no other group, with its ops' backward.
 struct MemoryPlanPhase {
   std::string name;  ///< "forward", "after the forward", "segment 3", "segments 4 to 7"
   int64_t peak_bytes = 0;
@@ -42,17 +42,17 @@ struct MemoryFrontierPoint {
 
 /// A plain value: copies are independent, and threads may read one at the same time.
 struct REMAT_API MemoryPlan {
-  bool feasible = false;  ///< False: the other members describe the plan that needs least
+  bool feasible = false;  ///< False: the other members describe the plan that needs least memory
   int64_t budget_bytes = 0;
   int64_t predicted_peak_bytes = 0;
   int64_t least_budget_bytes = 0;  ///< The smallest budget for which the planner found a plan
   /// Time of recomputation and waits, divided by the time of the step.
   double predicted_overhead = 0;
   int64_t offloaded_bytes = 0;   ///< Bytes of storages that leave the device for a while
-  double predicted_wait_us = 0;  ///< Time spent waiting for their copies
-  OffloadTerms offload;          ///< Terms of the engine it was made for; no places: none
-  /// Overhead that no cuts within the budget beat (in an infeasible plan: within its own peak). 0
-  /// with OFFLOAD.
+  double predicted_wait_us = 0;  ///< Time spent waiting for copies of offloaded storages
+  OffloadTerms offload;  ///< Terms of the offload engine that the plan is for; no places: no engine
+  /// No cuts within the budget have a lower overhead (in an infeasible plan: no cuts within the
+  /// predicted peak). 0 with OFFLOAD.
   double lower_bound = 0;
   std::string peak_at;  ///< Where the peak is: "replay of segment 3, aten::mm, h.3.attn"
   std::string limit;    ///< In an infeasible plan, why no plan fits; otherwise ""
@@ -70,20 +70,20 @@ struct REMAT_API MemoryPlan {
 
   /// Reads a plan for this profile.
   /// @throws std::invalid_argument `[memory plan] source:line: place: expected ..., got .... What
-  /// to do.` for damaged text, cuts that cannot run, and a plan for another profile, by the first
-  /// op that differs.
+  /// to do.` for damaged text, for cuts that cannot run, and for a plan for another profile, with
+  /// the first op that differs.
   static MemoryPlan from_json(std::string_view text, const StepProfile& profile,
                               const std::string& source = "plan");
 
-  /// Explains why a plan for an offload engine moves nothing, and what to do; "" if it moves
-  /// something, was made for no engine, or nothing prevents it.
+  /// Explains why the plan offloads nothing, and what to do. "" if the plan offloads something, is
+  /// for no offload engine, or is infeasible, or if the engine's limits do not prevent offloading.
   std::string why_nothing_moves() const;
 
   /// Text with one line per phase.
   std::string table() const;
 
-  /// Text about the ops whose module path or call is `where` or below it, or whose name is `where`;
-  /// "" means all ops. Neighbouring ops of one place share a line.
+  /// Text about the ops with the name `where`, or in the module or named call `where` or below it;
+  /// "" means all ops. Neighbouring ops of one module or named call share a line.
   /// @throws std::invalid_argument if no op matches.
   std::string explain(std::string_view where) const;
 };

@@ -17,10 +17,10 @@
 namespace remat {
 
 struct REMAT_API MemoryPlannerOptions {
-  OffloadTerms offload{};  ///< See OffloadEngine::terms(). No places: nothing is moved
-  int32_t grid = 32;       ///< Number of budgets for which kept values are changed one by one
-  /// Number of simulations after which those changes end. Proposals of the chain planner, a few
-  /// hundred, always run.
+  OffloadTerms offload{};  ///< See OffloadEngine::terms(). No places: nothing is offloaded
+  int32_t grid = 32;       ///< Number of budgets for which the set of kept values is refined
+  /// Limit on all simulations before the refinement ends (with `offload` a second one follows).
+  /// Those of the chain planner's proposals, a few hundred, always run.
   int32_t evaluations = 6000;
 
   /// @throws std::invalid_argument for terms without speed or without max_leaving_bytes.
@@ -31,7 +31,7 @@ struct REMAT_API MemoryPlannerOptions {
 /// from many threads at once. Copies share the result. Equal profiles give equal plans.
 class REMAT_API MemoryPlanner {
  public:
-  /// @throws std::invalid_argument as StepProfile::validate and the options' do.
+  /// @throws std::invalid_argument as StepProfile::validate and MemoryPlannerOptions::validate do.
   explicit MemoryPlanner(StepProfile profile, const MemoryPlannerOptions& options = {});
 
   const StepProfile& profile() const;
@@ -56,8 +56,8 @@ class REMAT_API MemoryPlanner {
   std::shared_ptr<const State> state_;
 };
 
-/// The plan with these cuts, without a search; its frontier has only its own point. Its budget is
-/// `budget_bytes`, or its predicted peak if that is more.
+/// A plan with the cuts as they are, without a search. The frontier has this plan alone. The budget
+/// is `budget_bytes`, or the predicted peak if that is more.
 /// Throws as StepProfile::validate, StepCuts::validate and simulate_step do.
 REMAT_API MemoryPlan plan_of_cuts(const StepProfile& profile, const StepCuts& cuts,
                                   int64_t budget_bytes, const OffloadTerms& offload = {});

@@ -24,12 +24,12 @@ struct PlanRow {
   std::string region;  ///< Name of its block type
   int part = 0;        ///< Part of a region that was cut, from 0
   int run_first = 0;   ///< First of the rows that run as one region with this row
-  int run_count = 1;   ///< Number of those rows; 1: this row runs alone
+  int run_count = 1;   ///< Number of rows that run as that region; 1: this row runs alone
   std::vector<PlanOp> ops;
 };
 
-/// Rows first to next - 1 first run forward keeping only the first row's input. After the rows
-/// behind them have run, forward and backward, they run again from that input. Groups nest.
+/// A group's rows, first to next - 1, run forward and keep only the input of row `first`. After all
+/// later rows have run forward and backward, the group runs again from that input. Groups nest.
 struct PlanGroup {
   int first = 0;
   int next = 0;
@@ -41,7 +41,7 @@ struct PeakHolding {
   std::string what;
   int position = 0;  ///< Row
   std::string region;
-  std::string slot;  ///< Name of the tensor; op for a workspace, "in" for a region's input
+  std::string slot;  ///< Name of the tensor, or of a workspace's op; "in": a region's input
   int64_t bytes = 0;
 };
 
@@ -49,13 +49,13 @@ struct PeakHolding {
 struct REMAT_API Plan {
   std::string profile_digest;  ///< Profile::digest() of the planned profile
   bool feasible = false;  ///< False: no plan fits the budget, and the other members describe the
-                          ///< one that needs least
+                          ///< plan that needs least memory
   int64_t budget_bytes = 0;
   double total_time_us = 0;          ///< Forward, backward and recomputation
   double overhead = 0;               ///< Total time / ideal time - 1
   int64_t simulated_peak_bytes = 0;  ///< Peak of the event-by-event simulation
   double lower_bound = 0;            ///< Overhead that no schedule beats
-  int64_t least_budget_bytes = 0;    ///< The least that any plan of the class fits into
+  int64_t least_budget_bytes = 0;    ///< The smallest budget that any plan of the PlanClass fits
   std::vector<PlanRow> table;
   std::vector<PlanGroup> groups;  ///< Outer groups before inner ones
   std::string peak_region;        ///< Where the peak is, for example "region 12 'attn', backward"

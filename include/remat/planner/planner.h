@@ -25,12 +25,12 @@ enum class PlanClass : uint8_t {
 struct PlannerOptions {
   PlanClass plan_class = PlanClass::kAll;
   /// Regions with at most this many ops are planned by trying every set of policies, which takes
-  /// 2^ops; larger regions use the lower hull and its neighbours. Clamped to 0..20.
+  /// 2^ops; larger ones try the lower hull of time and kept bytes, and its neighbours. 0 to 20.
   int exact_ops = 18;
   size_t max_breakpoints =
-      0;  ///< Per part of the chain; fewer are faster and no longer optimal. 0 and 1: all.
+      0;  ///< Limit per part of the chain: faster, no longer optimal. 0 and 1: no limit.
   std::function<void(double fraction)> progress =
-      {};  ///< Called on the constructing thread, with 0 to 1.
+      {};  ///< Called with 0 to 1 on the thread that constructs the planner.
 };
 
 /// A budget and the time of its plan.
@@ -40,8 +40,8 @@ struct FrontierPoint {
   double overhead = 0;  ///< Total time / ideal time - 1
 };
 
-/// All budgets at once: a plan for any budget takes the time of the last point whose budget is not
-/// above it.
+/// Times of the plans for all budgets. The plan for a budget takes the time of the last point with
+/// a smaller or equal budget.
 class REMAT_API Frontier {
  public:
   Frontier() = default;
@@ -53,7 +53,7 @@ class REMAT_API Frontier {
   int64_t least_budget_bytes() const;  ///< The smallest feasible budget
   /// The smallest budget with which nothing is recomputed.
   int64_t no_checkpoint_peak_bytes() const;
-  /// The last point within the budget; nullptr if no plan fits. Lives as long as the frontier.
+  /// The last point within the budget, owned by the frontier; nullptr if no plan fits.
   const FrontierPoint* at(int64_t budget_bytes) const;
   /// False if breakpoints were dropped, so that times may be slightly above the optimum.
   bool exact() const { return exact_; }
@@ -67,7 +67,7 @@ class REMAT_API Frontier {
   bool exact_ = true;
 };
 
-/// A plan's decision for a slot, and the reason.
+/// A plan's decision for an op of one row, and the reason.
 struct SlotReport {
   int position = 0;
   std::string region;
@@ -98,9 +98,8 @@ class REMAT_API Planner {
   /// Overhead that no schedule within the budget beats; infinity: none fits.
   double lower_bound(int64_t budget_bytes) const;
 
-  /// Checkpointing by layers, as people do by hand: every layer (merged regions if the profile has
-  /// any, else all regions but the last) is recomputed whole from its input. Its budget is its own
-  /// peak.
+  /// The plan that people write by hand: every layer (merged regions if the profile has any, else
+  /// all regions but the last) is recomputed whole from its input. The plan's budget is its peak.
   Plan layer_checkpoint() const;
 
   /// Bytes of "2.5GiB", "300 MB", "60%" of the no-checkpoint peak, or a number from 0
@@ -108,8 +107,8 @@ class REMAT_API Planner {
   /// @throws std::invalid_argument for other text.
   int64_t budget_bytes(std::string_view text) const;
 
-  /// Reports what the plan does with an op or a tensor of that name. "12/attn.qkv" means row 12
-  /// only, unless it is itself a name.
+  /// Reports what the plan does with the ops named `slot`, or with a tensor of that name.
+  /// "12/attn.qkv" means row 12 only, unless the whole text is a name.
   /// @throws std::invalid_argument if the profile has no such slot.
   std::vector<SlotReport> explain(const Plan& plan, std::string_view slot) const;
 

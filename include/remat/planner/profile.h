@@ -71,10 +71,10 @@ struct REMAT_API Profile {
 
   /// Checks everything that planning relies on: names, ranges, and sizes that match from region to
   /// region.
-  /// @throws std::invalid_argument as from_json, with source for "source:line".
+  /// @throws std::invalid_argument as from_json, but the message has no line after `source`.
   void validate(const std::string& source = "profile") const;
 
-  /// 16 hex digits over everything that a plan depends on. A plan identifies its profile by this.
+  /// 16 hex digits over everything that a plan depends on. A plan identifies its profile by them.
   std::string digest() const;
 };
 

@@ -39,11 +39,11 @@ enum class StepPhase : uint8_t { kForward, kReplay, kNode };
 /// The moment of a peak.
 struct StepMoment {
   StepPhase phase = StepPhase::kForward;
-  int32_t unit = -1;    ///< In a replay: its unit; segments are numbered first, then groups in the
-                        ///< order of the cuts
+  int32_t unit = -1;    ///< In a replay: the segment's number, or the number of segments + the
+                        ///< index of the group in StepCuts::groups
   int32_t record = -1;  ///< In the forward or a replay: the record; the number of records means
                         ///< after the forward
-  int32_t node = -1;    ///< In backward: the node during or before which the moment is
+  int32_t node = -1;    ///< In backward: the node that runs, or the next one to run
 };
 
 /// A segment or group that is in no group, with the backward of its records.

@@ -30,14 +30,14 @@ struct StepValue {
   /// backward have begun when the program lets go, if remat keeps nothing; equal for all values of
   /// a storage. 0: before backward begins; -1: never, or the storage is not held that long.
   int32_t released = -1;
-  /// For a value from outside: bytes that the replay of a unit that reads it allocates to restore
-  /// it; 0 if it reads the memory itself, or all of the kept copy.
+  /// For a value from outside: bytes that a unit's replay allocates to restore the value before it
+  /// is read; 0 if the replay reads the outside memory itself, or the kept copy as a whole.
   int64_t unpacked_bytes = 0;
 };
 
 struct StepWrite {
-  int32_t before = 0;
-  int32_t after = 0;
+  int32_t before = 0;  ///< The overwritten value
+  int32_t after = 0;   ///< The new value of the same storage
 };
 
 /// One op of the forward that made or wrote memory. Views have no record.
@@ -46,12 +46,12 @@ struct StepRecord {
   std::string where;      ///< Module path or named call, for explain(); "": unknown
   uint64_t kind = 0;      ///< Equal for the same op, arguments and layouts; 0: like no other record
   double forward_us = 0;  ///< Time of the op and of views after it
-  double replay_us = 0;   ///< Time when it is recomputed
-  double backward_us = 0;  ///< Time of all its nodes
-  /// Bytes while it runs, beyond what was there before and its results.
+  double replay_us = 0;   ///< Time when the op is recomputed
+  double backward_us = 0;  ///< Time of all autograd nodes that the op made
+  /// Most bytes alive while the op runs, without its results and what was alive before.
   int64_t workspace_bytes = 0;
-  /// Most bytes alive from its start to the next record's start, in a forward for which remat keeps
-  /// nothing.
+  /// Most bytes alive from the op's start to the next record's start, in a forward for which remat
+  /// keeps nothing.
   int64_t forward_bytes = 0;
   /// Part of forward_bytes: copies of outside memory that the step overwrites. A tape always makes
   /// them; a step without remat does not.
@@ -64,23 +64,22 @@ struct StepRecord {
 
 /// A tensor that autograd saved.
 struct StepSlot {
-  int32_t value = -1;  ///< Value of the tensor; -1: the tape itself holds it whatever the plan
+  int32_t value = -1;  ///< Value of the tensor; -1: the tape holds the tensor under every plan
   int32_t record = 0;  ///< The newest record when the tensor was saved
-  /// Index of the node that frees it; -1: held to the end; kDropped: nothing holds it any more when
-  /// the function has returned, so no replay makes it.
+  /// Index of the node that frees the tensor; -1: held to the end; kDropped: nothing holds the
+  /// tensor any more when the function has returned, so no replay makes it.
   int32_t node = -1;
 
   static constexpr int32_t kDropped = -2;
   bool is_dropped() const { return node == kDropped; }
 };
 
-/// A node of backward, in the order in which they run. Its bytes are those that backward made
-/// outside of replays: gradients and workspaces.
+/// A node of backward. Bytes are those allocated outside of replays: gradients and workspaces.
 struct StepNode {
   std::string name;
   int32_t record = 0;
   double us = 0;
-  /// Bytes at its start, and the most while it fetches its saved tensors.
+  /// Most bytes at the node's start and while it fetches its saved tensors.
   int64_t before_bytes = 0;
   int64_t inside_bytes = 0;  ///< Most bytes while it runs
   int64_t after_bytes = 0;   ///< Most bytes from its end to the next node's start
@@ -92,7 +91,7 @@ struct REMAT_API StepProfile {
   std::vector<StepValue> values;
   std::vector<StepRecord> records;
   std::vector<StepSlot> slots;
-  std::vector<StepNode> nodes;
+  std::vector<StepNode> nodes;  ///< In the order in which they run
   /// Bytes alive when the forward has ended, if remat keeps nothing (loss, held outputs).
   int64_t end_bytes = 0;
   int64_t gap_bytes = 0;  ///< Most bytes made after the forward's end and alive before backward's
@@ -100,12 +99,12 @@ struct REMAT_API StepProfile {
   /// The accelerator whose memory is counted; "": the CPU. Times on an accelerator are those of the
   /// launching thread: plans then have the right memory, but not the right overheads.
   std::string device{};
-  /// Other accelerators on which the step makes memory, which is not counted; "": none.
+  /// Other accelerators on which the step allocates memory (not counted); "": none.
   std::string other_devices{};
   double other_us = 0;  ///< Time of the step outside its records, such as Python between ops
   int64_t plain_peak_bytes = 0;  ///< Peak of a step that keeps everything; 0: unknown
 
-  /// A sentence or two on the limits of its bytes and times; "" for a step on the CPU.
+  /// A sentence or two on how far bytes and times can be trusted; "" for a step on the CPU.
   std::string caution() const;
 
   /// JSON that from_json reads back to an equal profile.
@@ -124,7 +123,7 @@ struct REMAT_API StepProfile {
   static StepProfile load(const std::string& path);
 
   /// Checks everything that planning relies on: indices, order, ranges.
-  /// @throws std::invalid_argument as from_json, with source for "source:line".
+  /// @throws std::invalid_argument as from_json, but the message has no line after `source`.
   void validate(const std::string& source = "profile") const;
 
   /// 16 hex digits over the ops, their reads, results and writes, and the sizes of values, which

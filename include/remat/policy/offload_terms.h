@@ -21,13 +21,13 @@ struct OffloadPlace {
   double in_gbps = 0;
   double latency_us = 0;
   int64_t max_bytes = kNoLimit;
-  int64_t block_bytes = 1;  ///< Size of a storage there is rounded up to a multiple of this
+  int64_t block_bytes = 1;  ///< Sizes of storages are rounded up to a multiple of this
   bool operator==(const OffloadPlace&) const = default;
 };
 
-/// For the limits see OffloadOptions.
+/// The terms of an offload engine. OffloadOptions explains the limits.
 struct OffloadTerms {
-  std::vector<OffloadPlace> places;  ///< A storage goes to the first with room; empty: no OFFLOAD
+  std::vector<OffloadPlace> places;  ///< The first with room is used; empty: no OFFLOAD
   int64_t min_bytes = 0;
   int64_t max_bytes = OffloadPlace::kNoLimit;
   int64_t prefetch_bytes = 0;

@@ -8,19 +8,19 @@
 namespace remat {
 
 enum class Policy : uint8_t {
-  kSave,       ///< Does not run again; what backward and later code need of it is kept.
-  kRecompute,  ///< Runs again before backward; nothing is kept.
-  kOffload,    ///< As kSave, but kept by the region's hooks or OffloadStore.
+  kSave,       ///< The call does not run again; values that backward and later code need are kept.
+  kRecompute,  ///< The call runs again before backward; nothing is kept.
+  kOffload,    ///< Like kSave, but the region's hooks or OffloadStore keep the values.
 };
 
 /// For nested regions: which of them do not run a SAVE call again.
 enum class Keep : uint8_t {
-  kInnermostRegion,  ///< An outer region's replay runs the call again, and keeps it from then on.
-  kAllRegions,       ///< No region runs it again; it is kept from the first forward.
+  kInnermostRegion,  ///< An outer replay runs the call again; results are kept from then on.
+  kAllRegions,       ///< No replay runs the call again; results are kept from the first forward.
 };
 
-/// Reaction when a bare op reads a result of a SAVE call, which must then be kept although nobody
-/// asked for it.
+/// Reaction when a bare op reads a result of a SAVE call. The result must then be kept for replays
+/// of the op, although no policy asked for that.
 enum class ImplicitKeep : uint8_t {
   kKeep,      ///< Keeps the result.
   kWarnOnce,  ///< Keeps the result, with a warning for the first one in the process.

@@ -30,7 +30,7 @@ struct PolicyRule {
   /// "op 'aten::mm' -> SAVE (save_matmuls)"
   REMAT_API std::string str() const;
 
-  /// True for a rule of a preset, whose rules often match nothing in a model.
+  /// True for a rule of a preset. Such rules often match nothing in a model.
   REMAT_API bool is_of_preset() const;
 };
 
@@ -38,7 +38,7 @@ struct PolicyRule {
 struct OpName {
   std::string_view name;      ///< "aten::add"
   std::string_view overload;  ///< "Tensor"; empty for the default overload
-  bool is_composite = false;  ///< Made of other ops, which are matched next
+  bool is_composite = false;  ///< Calls other ops, which are matched by themselves
   bool is_pointwise = false;  ///< LibTorch's tag "pointwise"
   bool is_view = false;       ///< Returns a view of an argument
 };
@@ -65,7 +65,7 @@ class REMAT_API PolicyTable {
   /// Adds a rule for ops, named in any form that LibTorch or Python prints: "aten::mm", "mm",
   /// "aten.mm", "aten::add.Tensor", "torch.ops.aten.mm.default"; a name without an overload means
   /// all overloads. * and ? are wildcards ("c10d::*") and match only ops that are not composite.
-  /// "tag:pointwise" and "tag:view" match by LibTorch's tag and by the schema. Throws
+  /// "tag:pointwise" matches by LibTorch's tag, "tag:view" by the schema. Throws
   /// std::invalid_argument for a pattern that no op can match.
   PolicyTable& op(std::string pattern, Policy policy);
 
@@ -100,8 +100,8 @@ class REMAT_API PolicyTable {
   /// * or ?, tags, and rules for calls.
   std::vector<NamedOp> ops_named_by(size_t i) const;
 
-  /// Text that says what becomes of the call of that name, which may be an op's
-  /// ("block/aten::mm#3"), and by which rule.
+  /// Text that says which policy the call of that name has, and by which rule. The call may be one
+  /// of an op ("block/aten::mm#3").
   std::string explain(std::string_view call) const;
 
   /// Throws a std::invalid_argument that names `source` and the line or rule.

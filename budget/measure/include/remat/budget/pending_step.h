@@ -13,16 +13,15 @@
 namespace remat {
 
 /// A recording that outlives the call that began it. A thread has at most one, and ends it at the
-/// next step or at thread exit. No step begins or ends one while a backward runs on its thread:
-/// nodes would have begun and not ended, and LibTorch restores a node's callbacks when the node
-/// ends.
+/// next step or at thread exit. No recording begins or ends while a backward runs on its thread:
+/// the log would have nodes without an end, and LibTorch restores callbacks when a node ends.
 class REMAT_API PendingStep {
  public:
-  /// The calling thread's.
+  /// The calling thread's pending step, if any.
   static PendingStep& here();
 
-  /// Begins the recording of a step of `subject` for `owner`; null if the subject is not known yet.
-  /// Null if something else is being measured, if a torch profiler runs, or in_backward().
+  /// Begins the recording of a step of `subject` for `owner`; a null `subject` is set later.
+  /// Returns null if something else is being measured, if a torch profiler runs, or in_backward().
   StepRecording* begin(const std::shared_ptr<const void>& owner, std::shared_ptr<void> subject);
 
   /// Sets the subject of the step that has begun.
@@ -35,20 +34,19 @@ class REMAT_API PendingStep {
 
   /// True if a backward runs on this thread.
   static bool in_backward();
-  /// Lets take() return null for the pending recording, if it belongs to the owner; returns whether
-  /// it does.
+  /// Returns true if the pending recording belongs to `owner`; take() then returns null for it.
   bool spoil(const void* owner);
 
-  /// As cancel(), except during the forward. For code that needs the thread's slot for memory
-  /// callbacks.
+  /// Like cancel(), but does nothing during the forward. For code that needs LibTorch's memory
+  /// callback on this thread, of which there can be only one.
   void give_up();
 
-  /// Ends the pending recording and returns its subject and log, if it belongs to the owner;
-  /// otherwise null.
+  /// If the pending recording belongs to `owner`, ends it, sets `log` and returns its subject;
+  /// otherwise returns null.
   std::shared_ptr<void> take(const void* owner, StepLog& log);
 
-  /// Counts a step of another owner; cancels the pending recording if its owner has not come back
-  /// for several steps.
+  /// Counts a step of `owner`, if the pending recording belongs to another one; cancels that
+  /// recording after several such steps.
   void wait_for_others(const void* owner);
 
  private:

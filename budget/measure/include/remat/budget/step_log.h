@@ -42,34 +42,35 @@ struct REMAT_API StepLog {
   /// A tensor that an op has returned.
   struct Result {
     uint16_t result;   ///< Index among the op's results
-    uint16_t element;  ///< Index in a list of tensors
-    uint32_t block;    ///< Its memory; kNone if no allocator has reported it
+    uint16_t element;  ///< Index in that result, if the result is a list of tensors
+    uint32_t block;    ///< Index of the memory in `blocks`; kNone if no allocator has reported it
   };
 
   /// An op of the forward that ran inside no other op, or inside the handler of a tensor subclass.
   struct Op {
     const OpInfo* op = nullptr;
     uint32_t place = 0;   ///< Index into `places`
-    uint32_t record = 0;  ///< Number of records on the tape when it began
+    uint32_t record = 0;  ///< Number of records on the tape when the op began
     Moment begin = 0;
     Moment end = kNever;
     int64_t begin_ns = 0;  ///< CPU time of the thread
     int64_t end_ns = 0;
-    uint64_t gradients = 0;     ///< Bit i: its i-th tensor argument requires grad
-    uint64_t first_node = 0;    ///< First sequence number of the autograd nodes that it made
-    uint64_t end_node = 0;      ///< End of these sequence numbers
-    uint32_t first_result = 0;  ///< Its results in `results`, from here to the next op's
-    uint32_t outer = kNone;     ///< The op whose handler runs it
+    uint64_t gradients = 0;     ///< Bit i: the op's i-th tensor argument requires grad
+    uint64_t first_node = 0;    ///< First sequence number of the autograd nodes that the op made
+    uint64_t end_node = 0;      ///< One past the last of these sequence numbers
+    uint32_t first_result = 0;  ///< Index in `results` of the op's first result
+    uint32_t outer = kNone;     ///< The op whose handler (of a tensor subclass) runs this op
   };
 
   /// The id of a region, and the number of its slot that a tensor saved by autograd became.
   using RegionSlot = std::pair<uint64_t, size_t>;
 
-  /// A tensor that autograd has saved. The node that loads it is the one that saved it. If none
-  /// loads it, that is the newest node that backward runs with a sequence number from first_node to
-  /// newest_node: an in-place op may clone what it saves, and the clone has a node that never runs.
+  /// A tensor that autograd has saved. The node that loads the tensor is the node that saved it. If
+  /// no node loads it, the node that saved it is the newest that backward runs with a sequence
+  /// number from first_node to newest_node: an in-place op may clone the tensor that it saves, and
+  /// the clone has a node that never runs.
   struct Save {
-    uint32_t op;  ///< The newest op
+    uint32_t op;  ///< The newest op when the tensor was saved
     uint64_t first_node;
     uint64_t newest_node;
     RegionSlot slot;
@@ -79,15 +80,15 @@ struct REMAT_API StepLog {
   /// (CopySlices).
   struct Node {
     std::string name;
-    /// Its sequence number; kNoSequence for nodes that accumulate gradients, and for those made on
-    /// another thread than the forward's, since each thread counts by itself.
+    /// Autograd's sequence number; kNoSequence for nodes that accumulate gradients, and for nodes
+    /// made on another thread than the forward's, since each thread counts by itself.
     uint64_t sequence;
-    uint64_t thread;  ///< The thread that ran it, as numbered by at::RecordFunction
+    uint64_t thread;  ///< The thread that ran the node, as numbered by at::RecordFunction
     Moment begin;
     Moment end = kNever;
-    int64_t begin_ns = 0;  ///< CPU time of that thread
+    int64_t begin_ns = 0;  ///< CPU time of `thread`
     int64_t end_ns = 0;
-    std::vector<uint64_t> inner{};  ///< Sequence numbers of the nodes that ran inside it
+    std::vector<uint64_t> inner{};  ///< Sequence numbers of the nodes that ran inside this node
   };
   static constexpr uint64_t kNoSequence = ~uint64_t{0};
 
@@ -98,9 +99,9 @@ struct REMAT_API StepLog {
     RegionSlot slot;
   };
 
-  /// A replay, including those that it began itself.
+  /// A replay, including other replays that it began.
   struct Replay {
-    uint64_t thread;  ///< As Node::thread
+    uint64_t thread;  ///< Like Node::thread
     Moment begin;
     Moment end = kNever;
     int64_t begin_ns = 0;
@@ -113,7 +114,7 @@ struct REMAT_API StepLog {
     /// Name of the first node that ran and that was made after backward began: backward has made it
     /// (create_graph), or it belongs to a later step. No node after it is logged. Empty: none.
     std::string later_node{};
-    bool goes_on = false;  ///< A node of this step came after it
+    bool goes_on = false;  ///< A node of this step ran after `later_node`
 
     /// Explains why the nodes cannot be profiled: one runs twice, or runs after nodes of a later
     /// backward. "" if they can.
@@ -129,7 +130,7 @@ struct REMAT_API StepLog {
   std::vector<Save> saves;  ///< By slot of the region
   std::vector<Replay> replays;
   std::vector<std::pair<uint32_t, int64_t>>
-      reruns;                           ///< Records run by replays; their CPU time in ns
+      reruns;                           ///< Records run by replays, with their CPU time in ns
   std::vector<Block> blocks;            ///< By `born`
   std::vector<std::string> places{""};  ///< Modules and named calls
   Moment forward_end = kNever;
@@ -155,7 +156,7 @@ struct REMAT_API StepLog {
     return {ops[op].first_result, end_result};
   }
 
-  /// True if op number `op`, or an op of which it is a part, ends at or after that moment.
+  /// True if op number `op`, or an op inside which it ran, ends at or after that moment.
   bool runs_at(size_t op, Moment moment) const {
     for (; op != kNone; op = ops[op].outer) {
       if (ops[op].end >= moment) return true;
@@ -163,16 +164,16 @@ struct REMAT_API StepLog {
     return false;
   }
 
-  /// True for memory that was made after the forward and outside of replays.
+  /// True for memory that was allocated after the forward and outside of replays.
   bool is_of_backward(const Block& block) const {
     return block.born > forward_end && !block.in_replay;
   }
 
   /// Note [Memory of libraries]: the first use of an accelerator by a library may allocate memory
   /// for good, such as cuBLAS' workspace for each thread and stream. No tensor has that memory, and
-  /// no later step allocates it again, so it does not count as part of a step.
+  /// no later step allocates it again, so that memory does not count as part of a step.
   ///
-  /// True for such memory: no op has returned it, and it was alive when the log ended.
+  /// True for memory of libraries: no op has returned it, and it was alive when the log ended.
   static bool is_of_library(const Block& block) {
     return !block.device.is_cpu() && !block.is_result && block.died == kNever;
   }
@@ -180,10 +181,10 @@ struct REMAT_API StepLog {
   /// The accelerator on which the forward has made most memory; the CPU if it used none.
   c10::Device main_device() const;
 
-  /// The other accelerators on which the forward has made memory: "cuda:1, cuda:2"; "": none.
+  /// Accelerators besides `device` on which the forward made memory: "cuda:1, cuda:2"; "": none.
   std::string other_accelerators(c10::Device device) const;
 
-  /// Sets the size of blocks on all devices that do not count to 0.
+  /// Sets the size of blocks to 0 unless counts_on(device, block.device).
   void count_only(c10::Device device);
 };
 

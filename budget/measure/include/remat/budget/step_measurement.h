@@ -22,24 +22,24 @@
 
 namespace remat {
 
-/// Measures the steps of one function: the first with first_cuts(), the others on any tape.
+/// Measures the steps of one function: the first runs with first_cuts(), the others with any cuts.
 class REMAT_API StepMeasurement {
  public:
   /// Cuts for a step with unknown ops, whose forward keeps nothing.
   static Cuts first_cuts();
 
-  /// `forward` is the log of the first step's forward, whose results are alive; `name` is the
-  /// function's. Null if autograd has saved nothing, so that there is nothing to plan. Throws
-  /// NotImplementedError if the region contains other regions.
+  /// `forward`: log of the first step's forward, whose results must be alive. `name`: the
+  /// function's. Returns null if autograd has saved nothing, so that there is nothing to plan.
+  /// Throws NotImplementedError if the region contains other regions.
   static std::unique_ptr<StepMeasurement> of(std::string name, StepLog forward);
 
   StepMeasurement(const StepMeasurement&) = delete;
   StepMeasurement& operator=(const StepMeasurement&) = delete;
 
-  /// Adds a step with its backward, such as the first one. Returns false, and ignores it, if it ran
-  /// other ops or saved other tensors, or if none of its nodes ran. Afterwards `step` counts only
-  /// memory of the device whose memory counts: the accelerator on which the forward has made most,
-  /// or else the CPU.
+  /// Adds a step (also the first) after its backward. Returns false, and ignores the step, if it
+  /// ran other ops or saved other tensors, or if none of its nodes ran. Afterwards `step` counts
+  /// only memory of the device that the profile is for: the accelerator on which the forward has
+  /// made most memory, or else the CPU.
   bool add_step(StepLog& step);
 
   /// Bytes of outside memory that the function used: weights, buffers, arguments.
@@ -53,7 +53,7 @@ class REMAT_API StepMeasurement {
   std::vector<at::Tensor> take_leaves();
 
   /// The profile so far, with the median times of all steps, equal records pooled, and the largest
-  /// byte counts. It has no times and nodes if no step has counted yet.
+  /// byte counts. The profile has no times and nodes if no step has been added yet.
   StepProfile profile() const;
 
  private:
@@ -63,10 +63,10 @@ class REMAT_API StepMeasurement {
     std::vector<double> backward_us;  // by record
     double other_us = 0;              // time of the forward between ops
     std::vector<std::pair<uint32_t, int64_t>> reruns;
-    double tape_us = 0;  // time of replays besides their records, per record
+    double tape_us = 0;  // time of replays besides that of their ops, per op
     std::vector<StepNode> nodes;
     std::vector<int32_t> node_of_slot;
-    std::vector<int32_t> released;  // by the structure's results, as in StepValue
+    std::vector<int32_t> released;  // StepValue::released, by StepStructure::results
     int64_t gap_bytes = 0;
   };
 
@@ -87,7 +87,7 @@ class REMAT_API StepMeasurement {
   const StepStructure structure_;
   std::vector<at::Tensor> leaves_;
   int64_t outside_bytes_ = 0;
-  std::vector<int64_t> sizes_;  // by the structure's results, the largest seen
+  std::vector<int64_t> sizes_;  // largest size seen, by StepStructure::results
   bool has_varying_sizes_ = false;
   std::vector<Sample> samples_;
 };

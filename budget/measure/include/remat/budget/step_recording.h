@@ -21,14 +21,14 @@ class REMAT_API StepRecording {
   /// Throws RuntimeError if another recording is alive, or a torch profiler runs on this thread.
   StepRecording();
 
-  /// As the constructor, but returns null where it throws.
+  /// Makes a recording; returns null where the constructor throws.
   static std::unique_ptr<StepRecording> try_make();
 
   StepRecording(const StepRecording&) = delete;
   StepRecording& operator=(const StepRecording&) = delete;
   ~StepRecording();
 
-  /// Assigns ops from now on to this module or named call; "": none.
+  /// Assigns ops from now on to the module or named call `place`; "": none.
   void enter(const std::string& place);
 
   /// Ends the forward.

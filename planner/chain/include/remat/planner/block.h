@@ -11,7 +11,7 @@
 
 namespace remat::detail {
 
-/// Millionths of a microsecond, in which sums are exact.
+/// Times in millionths of a microsecond: whole numbers, so sums are exact.
 using Ticks = int64_t;
 
 inline Ticks to_ticks(double us) {
@@ -27,8 +27,8 @@ using OpSet = std::bitset<max_region_ops>;
 struct BlockTensor {
   int64_t bytes = 0;
   int producer = -1;     ///< Index of an op; -1 for the region's input
-  int last_reader = -1;  ///< Last op that reads it in the forward; its producer if there is none
-  int first_backward_user = -1;  ///< Lowest op whose backward needs it; -1 if there is none
+  int last_reader = -1;  ///< Last op whose forward reads the tensor; the producer if none does
+  int first_backward_user = -1;  ///< First op whose backward needs the tensor; -1 if none does
   bool has_gradient = false;
 
   bool operator==(const BlockTensor&) const = default;
@@ -46,8 +46,8 @@ struct BlockOp {
   bool operator==(const BlockOp&) const = default;
 };
 
-/// Tensor 0 is the region's input. Ops are added in the order they run; what they read may be added
-/// to them until `link` is called.
+/// Tensor 0 is the region's input. Ops are added in the order they run; BlockOp::ins and
+/// backward_needs may still be filled until `link` is called.
 struct Block {
   Block(int64_t input_bytes, bool input_has_gradient);
 
@@ -69,14 +69,14 @@ struct Block {
   Ticks bwd = 0;
 };
 
-/// Adds a tensor to what an op reads, once.
+/// Adds a tensor to a list unless the list has it already.
 void add_once(std::vector<int>& tensors, int tensor);
 
-/// Per op, does a gradient reach its backward? Its first out must be the region's output or be read
-/// by such an op.
+/// Per op: true if a gradient reaches its backward, because the op's first out is the region's
+/// output or is read by another op that a gradient reaches.
 std::vector<char> ops_with_gradient(const Block& block);
 
-/// Does the gradient of the region's output reach its input?
+/// True if the gradient of the region's output reaches the region's input.
 bool passes_gradient(const Block& block);
 
 }  // namespace remat::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A chain of regions in numbers: what the planner plans, whoever names it.
+// A chain of regions in numbers, without the names of a profile: the planner's input.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct RegionPart {
 struct Chain {
   std::vector<Block> types;
   std::vector<int> regions;            ///< Per region in execution order, an index into types.
-  std::vector<MergePattern> merges;    ///< Its numbers are indices into types.
+  std::vector<MergePattern> merges;    ///< With indices into `types`
   std::vector<RegionPart> parts = {};  ///< Per region of a split chain
 };
 
@@ -31,29 +31,29 @@ Block merged_block(const std::vector<Block>& types, const std::vector<int>& patt
 
 constexpr size_t split_above = 18;  ///< Ops up to which pareto_options tries all policies
 
-/// Number of ops in the largest part that a region is cut into.
+/// Number of ops in the largest part if split_chain() cuts the region.
 size_t largest_part(const Block& block, size_t max_ops);
 
-/// Cuts types of more than `max_ops` ops where a single tensor passes, into parts of at most so
-/// many ops as far as possible. Types of the original keep their indices; a cut type is a merge of
-/// its parts if max_region_ops allow.
+/// Cuts types of more than `max_ops` ops where a single tensor passes, into parts of at most
+/// `max_ops` ops where possible. Existing types keep their indices. The parts of a cut type with at
+/// most max_region_ops ops may still run as one region: they become a merge.
 Chain split_chain(Chain chain, size_t max_ops);
 
 /// Consecutive regions that may run as one.
 struct Merge {
   std::vector<int> pattern;  ///< Types, as in ChainModel::chain
   int type = 0;
-  int named = 0;  ///< The type in the chain that was given, which names its ops and tensors
+  int named = 0;  ///< The merged type's index in Chain::types of the chain that the model is from
 };
 
 /// The options that a planner may choose from.
 enum class OptionClass : uint8_t {
   kAll,       ///< Any policy for any op
-  kSaveOnly,  ///< No op of a region that is replayed by itself runs again, as in Rotor's plans
+  kSaveOnly,  ///< Ops run again only with their whole group, as in Rotor's plans
 };
 
 struct ChainModel {
-  /// Regions of at most `exact_ops` ops have all their options tried.
+  /// Tries all options of regions of at most `exact_ops` ops.
   ChainModel(const Chain& from, OptionClass options, int exact_ops);
 
   size_t length() const { return chain.size(); }

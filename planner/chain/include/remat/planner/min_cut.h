@@ -24,8 +24,8 @@ class MinCut {
 
   void add_edge(size_t from, size_t to, Int128 capacity);
 
-  /// Per node: true if it is on the source's side. Returns the minimum cut with the fewest nodes
-  /// there. Call it once.
+  /// Returns the minimum cut with the fewest nodes on the source's side; per node: true if the node
+  /// is on that side. Call it once.
   std::vector<char> solve();
 
  private:

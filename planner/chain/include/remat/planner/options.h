@@ -10,11 +10,11 @@
 
 namespace remat::detail {
 
-/// A policy of a region. Bytes exclude the region's input, which its owner holds.
+/// A policy of a region. Bytes exclude the region's input, which is counted outside of the region.
 struct Option {
   OpSet rerun;                ///< Ops that the replay runs.
   Ticks time = 0;             ///< Time of the replay
-  int64_t kept = 0;           ///< Between forward and backward, without the output
+  int64_t kept = 0;           ///< Bytes held between forward and backward, without the output
   int64_t forward_peak = 0;   ///< Output included
   int64_t backward_peak = 0;  ///< The output's gradient included
 };
@@ -36,12 +36,12 @@ bool output_needed(const Block& block, const OpSet& rerun);
 /// Measures the option that reruns these ops, which must contain no dead ops.
 Option measure_option(const Block& block, const OpSet& rerun);
 
-/// Peak bytes while the region runs forward and keeps only its output, without its input.
+/// Peak bytes, without the region's input, while the region runs forward and keeps only its output.
 int64_t forward_only_peak(const Block& block);
 
 /// All options that no other beats in time, kept bytes and both peaks at once, sorted by time, then
-/// by kept bytes. Exact up to `exact_ops` ops. Larger regions get those on the lower hull of time
-/// and kept bytes, found by minimum cuts, and their neighbours.
+/// by kept bytes. Exact up to `exact_ops` ops. Larger regions get the options on the lower hull of
+/// time and kept bytes, found by minimum cuts, and the neighbours of these options.
 std::vector<Option> pareto_options(const Block& block, int exact_ops);
 
 /// Removes options that another one equals or beats in all four numbers; sorts the rest.

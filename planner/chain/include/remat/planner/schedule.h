@@ -26,23 +26,24 @@ struct Schedule {
   std::vector<PlanGroup> groups;         ///< Outer groups before inner ones
 };
 
-/// A step of a running schedule. Forwards and backwards have an index into Schedule::regions.
+/// A step of a running schedule.
 struct ScheduleEvent {
   enum class Kind : uint8_t { kForwardOnly, kForward, kBackward, kRelease };
 
   Kind kind = Kind::kForward;
-  /// For kForwardOnly a position in the chain, for kRelease the chain tensor x_index.
+  /// kForward and kBackward: index into Schedule::regions. kForwardOnly: a position in the chain.
+  /// kRelease: i of the chain tensor x_i, the input of region i.
   size_t index = 0;
-  /// For kForwardOnly: true if it is the first of its group, so that x_index stays.
+  /// kForwardOnly: true if the region is the first of its group, so that its input x_index stays.
   bool first = true;
 };
 
 /// The events of a schedule in order. Groups must nest around whole regions.
 std::vector<ScheduleEvent> events_of(const Schedule& schedule, size_t length);
 
-/// The fastest schedule within `bytes` besides x_0, which must be enough for one. Among equally
-/// fast ones prefers options to merged regions to groups, then the fewest kept bytes, choice by
-/// choice; that is not always the fewest groups.
+/// The fastest schedule within `bytes`, which exclude x_0 and must be enough for some schedule. For
+/// each part, of equally fast choices an option comes before a merged region before a group, then
+/// the fewest kept bytes decide. The schedule need not have the fewest groups.
 Schedule extract_schedule(const SequenceSolver& solver, int64_t bytes);
 
 }  // namespace remat::detail

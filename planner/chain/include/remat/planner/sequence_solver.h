@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The least time of every part of a chain, as a function of its memory. Equal parts are solved
-// once.
+// The least time of each part of a chain, as a function of memory. Equal parts are solved once.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +21,13 @@ struct Choice {
   Kind kind = Kind::kOption;
   int type = 0;       ///< Type of the region, or the merged type
   size_t option = 0;  ///< Index into ChainModel::options
-  size_t next = 0;    ///< First region that the choice leaves open; a group's j
+  size_t next = 0;    ///< First position after the region, merged regions or group of the choice
 };
 
 /// Memory and time that an option of a part's first region takes. Bytes leave out the part's input.
 struct OptionDemand {
-  int64_t least = 0;  ///< For its own forward and backward
-  int64_t held = 0;   ///< While the rest of the part runs
+  int64_t least = 0;  ///< Bytes for the region's own forward and backward
+  int64_t held = 0;   ///< Bytes held while the rest of the part runs
   Ticks time = 0;     ///< Forward, backward and replay
 };
 
@@ -47,8 +46,8 @@ class SequenceSolver {
   bool exact() const { return exact_; }
 
   /// Calls `visit(choice, time)` for every choice that fits into `bytes` and takes at most
-  /// `most_time`, with its least time: options in the order of ChainModel, then merged types, then
-  /// groups by rising j.
+  /// `most_time`, with the least time of that choice: options in the order of ChainModel, then
+  /// merged types, then groups by rising Choice::next.
   void visit_choices(size_t first, size_t last, int64_t bytes, Ticks most_time,
                      const std::function<void(const Choice&, Ticks)>& visit) const;
 

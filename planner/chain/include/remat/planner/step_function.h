@@ -10,7 +10,7 @@
 
 namespace remat::detail {
 
-/// `time` suffices with `bytes` or more.
+/// The least time is `time` from `bytes` bytes of memory up to the next step.
 struct Step {
   int64_t bytes = 0;
   Ticks time = 0;
@@ -19,7 +19,7 @@ struct Step {
 /// Steps in order of rising bytes and falling times.
 using StepFunction = std::vector<Step>;
 
-/// The step that holds at `bytes`; nullptr below the first step.
+/// The last step with at most `bytes` bytes; nullptr below the first step.
 const Step* step_at(const StepFunction& steps, int64_t bytes);
 
 /// The pointwise minimum of candidates. Reuses its buffers.
@@ -40,10 +40,11 @@ class StepMinimum {
   const StepFunction& best() const { return best_; }
 
  private:
-  /// The number of bytes from which on a candidate whose least time is `least_time` cannot improve
-  /// anything.
+  /// The number of bytes from which on the minimum is at most `least_time`, so that a candidate
+  /// that is never faster than `least_time` cannot improve it.
   int64_t useless_from(Ticks least_time) const;
-  /// Takes the candidates, the first of which improves; steps before `unchanged` stay.
+  /// Merges candidate_ into best_, whose steps before index `unchanged` stay. Does nothing if the
+  /// first step of candidate_ improves nothing.
   void merge(size_t unchanged);
 
   StepFunction best_;
@@ -51,8 +52,8 @@ class StepMinimum {
   StepFunction merged_;
 };
 
-/// At most `limit` of the steps, evenly chosen, including the first and the last. They remain
-/// feasible, but not minimal.
+/// At most `limit` of the steps, evenly chosen, including the first and the last. Their times can
+/// still be reached, but may no longer be the least.
 StepFunction thin_out(const StepFunction& steps, size_t limit);
 
 }  // namespace remat::detail
