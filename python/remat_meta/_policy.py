@@ -66,7 +66,7 @@ class Cuts:
     keep: Sequence[tuple[int, int] | tuple[int, int, CheckpointPolicy]] | None = None
 
 
-# None is no answer, so safe_defaults() decide; that is what None, False and torch's PREFER_RECOMPUTE mean.
+# The policy for each answer of a policy function. None leaves the decision to safe_defaults().
 _ANSWERS = {
     None: None,
     False: None,
