@@ -6,7 +6,7 @@
     torchrun --standalone --nproc-per-node 2 examples/distributed_train.py --tp 2 --checkpoint function
 
 Both commands print the same losses, digests of gradients and collectives. The model is a small version of torchtitan's, and is
-distributed in torchtitan's order: pipeline stages, tensor parallelism within stages, the checkpoint, and FSDP around each.
+distributed in torchtitan's order: pipeline stages, tensor parallelism within stages, the checkpoint, and FSDP around it.
 """
 
 import argparse

@@ -169,7 +169,7 @@ bool fx_traces() {
   if (!module)
     module = PyModule_GetDict(py::module_::import("torch.fx._symbolic_trace").release().ptr());
   PyObject* flag = PyDict_GetItemWithError(module, name);
-  if (!flag) {  // one per thread since 2.14
+  if (!flag) {  // since torch 2.14 each thread has a flag
     PyObject* const threads = PyDict_GetItemWithError(module, of_threads);
     THPObjectPtr own(threads ? PyObject_GetAttrString(threads, "__dict__") : nullptr);
     flag = own ? PyDict_GetItemWithError(own.get(), name_in_thread) : nullptr;

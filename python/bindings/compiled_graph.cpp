@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Graphs that a compiler turned into machine code, as one op each.
+// Runs graphs that a compiler turned into machine code, each as one op.
 //
 // Note [Compiled graphs]: the code that inductor generates for a graph allocates memory without
-// the dispatcher and writes it in kernels of its own. Seen op by op, tensors would come from
-// nowhere, and writes would be missed. So in a region the graph is run by an op, without
-// interception in it:
+// the dispatcher and writes it in kernels of its own. Op by op, a region would see tensors that no
+// op made, and miss writes. So in a region the graph is run by an op, without interception in the
+// op:
 //
 //   remat::compiled_graph(PyObject graph, str code, Tensor[] read, Tensor(a!)[] written,
 //                         Scalar[] numbers) -> (Tensor[], Scalar[])

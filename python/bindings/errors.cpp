@@ -36,7 +36,7 @@ python_error* as_python_error(const std::exception_ptr& error) {
 }
 
 void add_note(python_error& error, const char* note) {
-  if (!error.type) error.persist();  // thrown before it was fetched from the interpreter
+  if (!error.type) error.persist();  // fetches an error that is still in the interpreter
   if (!error.type) return;
   const ErrorAside aside;
   PyErr_NormalizeException(&error.type, &error.value, &error.traceback);

@@ -49,9 +49,9 @@ inline void checked(int status) {
 [[noreturn]] void rethrow_in_python(const std::exception_ptr& error,
                                     const std::exception_ptr& escaped, const char* note);
 
-/// Calls `fn` and immediately raises the errors that warning filters make of its warnings. At the
-/// end of the binding, where they would be raised otherwise, the binding's result would be lost.
-/// Throws python_error and what `fn` throws. Call under the GIL.
+/// Calls `fn`. If a warning filter makes an error of a warning of `fn`, raises the error at once:
+/// at the end of the binding, where torch would raise the error, the binding's result would be
+/// lost. Throws python_error and what `fn` throws. Call under the GIL.
 template <class Fn>
 void with_warnings_now(Fn&& fn) {
   torch::PyWarningHandler warnings;

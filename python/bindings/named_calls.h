@@ -53,8 +53,8 @@ class OpContext {
   bool used_ = false;
 };
 
-/// Calls `function` so that the forward() of the custom function in it becomes `call`. Returns a
-/// new reference, or null with Python's error set; may throw as well.
+/// Calls `function`, which calls a custom function; its forward() becomes the named call `call`.
+/// Returns a new reference, or null with Python's error set; may throw as well.
 PyObject* run_op(const NamedCall& call, PyObject* function, const CallArguments& arguments);
 
 /// At its end, ends the handles (see get_handle()) that were opened on this thread meanwhile and

@@ -188,7 +188,7 @@ class Handle {
     return values;
   }
 
-  py::object ctx_;  // or a weak reference to it
+  py::object ctx_;  // the ctx, or a weak reference to the ctx
   NamedCall named_;
   std::shared_ptr<OpenCall> call_;  // null outside regions
   NamedTensors saved_;              // saved tensors with names

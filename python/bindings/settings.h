@@ -21,7 +21,7 @@
 
 namespace remat::python {
 
-/// The options in C++ form, and what Python needs besides them.
+/// The options in C++ form, and data that only Python needs.
 class Settings final : public WrapperState {
  public:
   int traverse(visitproc visit, void* argument) const override;

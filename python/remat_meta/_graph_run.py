@@ -4,7 +4,7 @@
 
 A backend that traces the graph again (aot_eager, inductor) gets torch's own checkpoint, with contexts made from our policy.
 A backend that calls the graph as it is ("eager", or one that returns graph.forward) would run torch's checkpoint too, which
-would lose random numbers and write buffers twice. So there a region's node runs as a region of ours, as in eager code.
+would lose random numbers and write buffers twice. With such a backend a region runs as a region of ours, as in eager code.
 """
 
 import contextlib
