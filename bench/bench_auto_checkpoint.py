@@ -87,8 +87,7 @@ def same(left, right):
 
 
 def measure(name, plan):
-    """Writes the plan file. Returns plain's results, peak and seconds; then the seconds that measuring costs, the highest peak of
-    measured steps, and the seconds of planning."""
+    """Writes the plan file. Returns plain's results, peak and seconds; seconds and peak of measuring; seconds of planning."""
     plain = Trained(name)
     plain.step(0)
     plain.reset()

@@ -32,8 +32,7 @@ NamedTensors save_named(PyObject* ctx, PyObject* named, const std::string& where
 /// The tensors given to ctx.save_for_backward(), undefined for None.
 std::vector<at::Tensor> saved_by(PyObject* ctx);
 
-/// Returns a function that says how far autograd has saved the ctx's tensors. The function holds no
-/// reference to `ctx` and needs no GIL.
+/// The result says how far autograd has saved ctx's tensors. It holds no `ctx` and needs no GIL.
 SavingState saving_of(PyObject* ctx);
 
 /// Adds to `results` which of its tensors `ctx` has marked as dirty or as not differentiable.

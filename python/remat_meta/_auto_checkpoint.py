@@ -255,8 +255,7 @@ def auto_checkpoint(
 
     Give one budget: memory_budget, bytes beyond what is alive when the step begins (an int or "8GB"), or "60%" of the peak
     without remat; of_peak, that share as a number; fraction, from 0 (the least possible) to 1 (nothing is recomputed);
-    device_bytes, all that weights, gradients, optimizer and step may take together. The default is the environment variable
-    REMAT_MEMORY_BUDGET.
+    device_bytes, all that weights, gradients, optimizer and step may take together. Default: the variable REMAT_MEMORY_BUDGET.
 
     The first `steps` steps are measured as they run, with most tensors recomputed; then a plan is made, within a second for
     most models. The first step does not know the budget yet. fn is called exactly once in each step. `plan` is the path of a
