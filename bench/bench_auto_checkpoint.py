@@ -6,15 +6,15 @@
   bench_auto_checkpoint.py --peers [MODEL ...]
 
 Models are those of budget_models.py and, by their names, of python/tests/models. Each trains as users train it, with the loss
-inside the wrapped function. It is measured once, and its plan file serves all budgets. A row is a
-share of the peak without remat: whether loss, gradients, buffers and random generator are bitwise those of plain in each of
-two steps; the measured peak over the predicted one, and over the budget; the CPU time of replays over that of the rest of the
-step (median of several), measured and predicted. Peaks are bytes that the CPU allocator hands out beyond those alive when the
-step begins. One thread.
+inside the wrapped function. A model is measured once, and its plan file serves all budgets. A row has a budget, as a share of
+the peak without remat, and: whether loss, gradients, buffers and random generator are bitwise those of plain in each of two
+steps; the measured peak over the predicted one, and over the budget; the CPU time of replays over that of the rest of the step
+(median of several), measured and predicted. Peaks are bytes that the CPU allocator hands out beyond those alive when the step
+begins. One thread.
 
 --peers compares with torch's own ways instead (torch.utils.checkpoint of every block; selective checkpointing that saves matrix
-products; activation_memory_budget under aot_eager, where it compiles): peak and time of each over plain, and the time of a model
-that is planned for that peak. Ways take turns; medians of the ratios of rounds.
+products; activation_memory_budget under aot_eager, where it compiles): peak and time of each over plain, and the time of
+auto_checkpoint() with that peak as its budget. Ways take turns in rounds; ratios are medians of the rounds.
 """
 
 import argparse
@@ -61,7 +61,7 @@ class Trained:
         module = self.model.module
         module.zero_grad(set_to_none=False)
         torch.manual_seed(seed)
-        numpy.random.seed(seed)  # wav2vec2 draws its masks there
+        numpy.random.seed(seed)  # wav2vec2 draws its masks from numpy
         gc.collect()
         gc.disable()
         with remat.MemoryMeter() as meter, remat.ReplayClock() as clock:
@@ -87,7 +87,7 @@ def same(left, right):
 
 
 def measure(name, plan):
-    """Returns peak and steps of plain and the cost of measuring; writes the plan file."""
+    """Writes the plan file. Returns plain's results, peak and seconds; seconds and peak of measuring; seconds of planning."""
     plain = Trained(name)
     plain.step(0)
     plain.reset()

@@ -5,8 +5,8 @@
   bench_compile.py [BACKEND ...]
 
 Compares gradients and parameters after two steps with those of the same compiled code without a checkpoint: "bitwise", or
-the largest difference over the largest absolute value of that tensor. Kept are bytes between forward and backward, in units of
-one block's input; "plain" is without a checkpoint. A dash means that torch has no equivalent.
+the largest difference over the largest absolute value of that tensor. "kept" are the bytes held between forward and backward,
+in units of one block's input; "plain" is without a checkpoint. A dash means that torch has no equivalent.
 """
 
 import argparse

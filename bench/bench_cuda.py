@@ -14,7 +14,7 @@ Gradients exist before a step begins. A first pass, with deterministic algorithm
 gradients with a plain step of the same seed, also for the steps that auto_checkpoint() measures. Peaks and times are those of
 a second pass, without deterministic algorithms. "step" is the peak beyond what is allocated when the step begins, which is
 what budgets and plans count. Times are medians of rounds in which all ways take turns. The table is written to FILE after
-each pass, and to stdout at the end. Exits with 3 if bits differ or a way raised.
+each pass, and to stdout at the end. Exits with 3 if bits differ or a way of checkpointing raises an error.
 """
 
 import argparse
@@ -165,7 +165,7 @@ def ways():
 
 
 class Report:
-    """The table so far."""
+    """The table, with the results that there are so far."""
 
     def __init__(self, title, rows, options):
         self.title, self.rows, self.out = title, rows, options.out
@@ -275,7 +275,7 @@ def measure_peaks(training, rows):
 
 
 def measure_times(training, rows, least, until):
-    """Times rounds: at least `least`, then more until the time `until`."""
+    """Times steps in rounds: `least` rounds, then more until time.monotonic() is `until`, 15 at most."""
 
     def timed(way):
         training.ready()

@@ -4,19 +4,19 @@
 
   bench_offload.py [MODEL ...] [--rounds N] [--gbps 1 4 16] [--plans 30 40 60]
 
-Both memories are the CPU's, and remat's copies take as long as on a link of that speed, with each direction on its own. Copies
-of torch.autograd.graph.save_on_cpu and of checkpoints that copy their input (as Unsloth's do) run at memory speed and are
-waited for. A peak is what LibTorch's CPU allocator hands out in a step, beyond what is there before it: offloaded tensors are in
-the store's own memory and do not count, copies of the other ways do. A time is wall time, in turns, over that of plain;
-medians. "hidden" is the share of the copies' time, at that speed, for which no thread waited. The rows of remat keep the
-inputs of each layer in the store ("inputs"), or those and the results of matrix products, convolutions, attention, GELU and
-ReLU. Checkpoints that copy their input are plain autograd functions: BatchNorm's statistics are updated twice, hence "no" for
-convolutions.
+Copies go from CPU memory to CPU memory; remat's take as long as on a link of the given speed, which copies in both directions
+at once. Copies of torch.autograd.graph.save_on_cpu and of checkpoints that copy their input (as Unsloth's do) run at memory
+speed and are waited for. A peak is what LibTorch's CPU allocator hands out in a step, beyond what is alive before: offloaded
+tensors are in the store's own memory and do not count, copies of the other ways do. A time is a median of wall times over
+plain's; the ways take turns. "hidden" is the share of the copies' time, at the link's speed, for which no thread waited. The
+rows of remat keep in the store the inputs of each layer ("inputs"), or the inputs and the results of matrix products,
+convolutions, attention, GELU and ReLU. Checkpoints that copy their input are plain autograd functions: BatchNorm's statistics
+are updated twice, hence "no" for convolutions.
 
-Plans: for budgets of so many percent of plain's peak: the predicted overhead of a plan without a store ("alone") and with one,
-and the measured one (steps of plain and of the plan in turns); the time that threads waited for copies in a step, measured and
-predicted; the measured peak over the predicted one, which holds for every speed of the link; bytes moved per step. Both windows
-of the store have a sixteenth of plain's peak. Copies between two places in CPU memory also slow down the computation.
+Plans, for budgets in percent of plain's peak: the predicted overhead of a plan without a store ("alone") and of one with the
+store; the measured overhead (steps of plain and of the plan in turns); the time that threads waited for copies in a step,
+measured and predicted; the measured peak over the predicted one, which holds for every speed of the link; bytes moved per step.
+prefetch_bytes and max_leaving_bytes of the store are a sixteenth of plain's peak. Copies also slow down the computation.
 """
 
 import argparse
@@ -52,7 +52,7 @@ LAYERS = 8
 
 
 class CopiesItsInput(torch.autograd.Function):
-    """A checkpoint that copies its input elsewhere and waits for both copies."""
+    """A checkpoint that copies its input elsewhere and back, and waits for both copies."""
 
     @staticmethod
     def forward(ctx, block, x, *parameters):
@@ -131,7 +131,7 @@ class Run:
 def table_of(model, rounds, gbps):
     rows = modes_of(gbps)
     runs = {name: Run(model, *mode) for name, mode in rows.items()}
-    for _ in range(rounds + 1):  # the first creates persistent state
+    for _ in range(rounds + 1):  # the first round creates persistent state
         for run in runs.values():
             torch.manual_seed(len(run.seconds))
             run.step()

@@ -101,7 +101,7 @@ def resnet():
 
 
 class UNet(nn.Module):
-    """Four levels, whose skip connections live from the way down to the way up."""
+    """Four levels. A skip connection keeps a level's tensor alive from the way down to the way up."""
 
     def __init__(self, width=16, levels=4):
         super().__init__()

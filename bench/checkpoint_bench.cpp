@@ -36,9 +36,9 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Takes samples of both versions. `plain` and `ours` are called in turns and return the seconds of
-/// one sample; the benchmark's own time column is that of ours. Counters: medians of both, of the
-/// difference and of the ratio, per `units` of work.
+/// Takes samples of two versions. `plain` and `ours` are called in turns and return the seconds of
+/// one sample; the benchmark's own time column is that of `ours`. Counters: medians of plain and
+/// ours, of their difference and ratio, per unit of work; a sample has `units` of them.
 template <class Plain, class Ours>
 void run_paired(benchmark::State& state, double units, Plain&& plain, Ours&& ours) {
   std::vector<double> plain_s;
@@ -154,7 +154,7 @@ double recorded_s(Run run, const Tensor& x, int64_t ops, int64_t graphs) {
   return forward_s(run, x, ops, graphs);
 }
 
-/// The replay's share of the backward.
+/// Seconds by which the replays make backwards longer than plain's.
 double replay_s(Run run, const Tensor& x, int64_t ops, int64_t graphs) {
   return backward_s(run, x, ops, graphs) - backward_s(plain, x, ops, graphs);
 }
@@ -215,9 +215,9 @@ void compare(benchmark::State& state, const Row& row) {
   state.SetLabel(row.label);
 }
 
-// The cost, for an op in a region, of recorders that could be there but are not: the op looks for a
-// listener before and after it runs, and before and after autograd saves. Outside regions there is
-// no cost: LibTorch has no callback then.
+// The cost for an op in a region while no recorder runs: the op looks for a listener before and
+// after it runs, and before and after autograd saves. Outside regions there is no cost, since
+// without a recorder LibTorch has no callback of remat's.
 void recorder_off(benchmark::State& state) {
   constexpr int kLooks = 4;
   for (auto _ : state) {
@@ -231,8 +231,8 @@ void recorder_off(benchmark::State& state) {
 }
 
 // Code without a region, before and after remat's engine is in front of LibTorch's: both sides run
-// the same code, the second after the first region of the process. Registered first, so that the
-// process has no engine yet.
+// the same code, the second after the first region of the process. This benchmark is registered
+// first, so that the process does not have remat's engine yet.
 void no_region(benchmark::State& state) {
   constexpr int64_t kOps = 1000;
   constexpr int kSamples = 300;

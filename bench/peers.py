@@ -17,10 +17,10 @@ clock = time.thread_time_ns
 
 
 class Peer:
-    """Plain PyTorch, and the interface of the others."""
+    """Plain PyTorch, and the interface of the other peers."""
 
     name = "plain"
-    has_regions = False  # parts of a checkpoint can be saved by name
+    has_regions = False  # True if parts of a checkpoint can be saved by name
 
     def set_policy(self, policy):
         """Selects the ops that checkpoints save, for peers that choose by op."""
@@ -92,7 +92,7 @@ class Selective(Peer):
 
 
 class Regions(Peer):
-    """remat_meta, torch_remat, and any module with their API; named calls are made where they are called."""
+    """remat_meta, torch_remat, and any module with their API. Each call of a part makes a new named call."""
 
     has_regions = True
 
@@ -154,8 +154,8 @@ def gradients(forward, seed, leaves):
 
 
 def chain_body(peer, mode, count):
-    """Returns a function of `count` tiny ops, and its leaves. Modes: "recompute"; "save", each op a save region; "half",
-    every second op one; "save1", one save region around all."""
+    """Returns a function of `count` tiny ops, and its leaves. Modes: "recompute"; "save", each op a save region; "half", every
+    second op a save region; "save1", one save region around all."""
     torch.manual_seed(0)
     a = (torch.rand(8) * 0.1 + 0.5).requires_grad_()
     b = torch.ones(8).requires_grad_()
@@ -194,7 +194,7 @@ class Block(torch.nn.Module):
         return x + self.drop(self.down(F.gelu(self.up(self.other_norm(x)), approximate="tanh")))
 
 
-# Saved regions, and the saved results that the replay reads.
+# By policy: the parts of a block that are saved, and those of them whose results the replay reads.
 POLICIES = {
     "full": ((), ()),
     "full_tail": (("fc2", "tail"), ()),

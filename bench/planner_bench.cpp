@@ -16,7 +16,7 @@ double peak_megabytes() {
   return static_cast<double>(usage.ru_maxrss) * 1024 / 1e6;
 }
 
-/// GPT-2 large with batches of 2 x 512 tokens on a V100; `layers`: 0 for its own number.
+/// GPT-2 large with batches of 2 x 512 tokens on a V100; `layers`: 0 for GPT-2 large's number.
 remat::Profile gpt2_large(int64_t layers) {
   remat::TransformerShape shape = remat::transformer_shape("gpt2-large");
   if (layers > 0) shape.layers = layers;
@@ -25,7 +25,7 @@ remat::Profile gpt2_large(int64_t layers) {
   return remat::transformer_profile(shape, remat::device_rates("v100"));
 }
 
-/// Times the way from the profile to the plans of ten budgets.
+/// Times a planner's construction from the profile and its plans for ten budgets.
 void plan_all(benchmark::State& state, const remat::Profile& profile) {
   size_t breakpoints = 0;
   for (auto _ : state) {
@@ -47,7 +47,7 @@ void gpt2_large_74_regions(benchmark::State& state) {
 }
 BENCHMARK(gpt2_large_74_regions)->Unit(benchmark::kMillisecond);
 
-/// 96 layers without an embedding of their own: 193 regions.
+/// 96 layers, without the region of the embedding: 193 regions.
 void layers_96_193_regions(benchmark::State& state) {
   remat::Profile profile = gpt2_large(96);
   profile.chain.erase(profile.chain.begin());

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-# cmake -DROOMS=list.cmake -DSTAMP=file -P CheckRooms.cmake: fails where a file includes what it may not see; else writes the
-# stamp. A module without rooms counts as one. The list sets
+# cmake -DROOMS=list.cmake -DSTAMP=file -P CheckRooms.cmake: fails if a file includes a header that it may not see; else writes
+# the stamp. A module without rooms counts as a room. The list sets
 #   rooms              names
 #   files_of_ROOM      its files, public headers among them
 #   seen_by_ROOM       the other rooms that its files may include from
@@ -10,7 +10,7 @@
 cmake_minimum_required(VERSION 3.25)
 include("${ROOMS}")
 
-# The name by which headers are told apart: "remat/tape/region.h", or "tape/turn.h" for a private header.
+# Sets `out` to the name that identifies a header: "remat/tape/region.h", or "tape/turn.h" for a private header.
 function(name_of file room out)
   string(REGEX REPLACE "/.*" "" module "${room}")
   if(file MATCHES "/include/(remat/[a-z_0-9/]+\\.h)$")
@@ -52,7 +52,7 @@ foreach(room IN LISTS rooms)
   endforeach()
 endforeach()
 # All of remat is one namespace and the library one file: if two types had the same name, the linker would keep the functions of
-# only one.
+# only one of the types.
 foreach(room IN LISTS rooms)
   foreach(file IN LISTS files_of_${room})
     if(file MATCHES "\\.h$")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # cmake -DOUTPUT=texts.cpp -DHEADER=texts.h -DTEXTS=kPage=page.html,kScript=a.js+b.js -P EmbedTexts.cmake: writes a source that
-# defines a std::string_view of remat::detail for each name, which HEADER declares: the files one after the other.
+# defines a std::string_view in remat::detail for each name: its files, one after the other. HEADER declares these names.
 
 cmake_minimum_required(VERSION 3.25)
 set(source "// Made by cmake/EmbedTexts.cmake.\n#include \"${HEADER}\"\n\nnamespace remat::detail {\n")

@@ -5,7 +5,7 @@
 #   find_package(LibTorch MODULE REQUIRED)     targets remat_libtorch::{c10,torch_cpu,torch,api}
 #   cmake -P cmake/FindLibTorch.cmake          prints "libtorch: <root>" or "libtorch: none"
 #
-# Where it looks, in this order; the first two must have the right version, the others are passed over if they have not:
+# Places that are searched, in this order. A LibTorch of another version is an error in 1 and 2, and passed over in the others:
 #   1. LibTorch_ROOT (variable or environment): the folder with include/ and lib/
 #   2. Torch_DIR (variable or environment), CMAKE_PREFIX_PATH (variable or environment)
 #   3. what the last configure found
@@ -13,9 +13,9 @@
 #   5. the folders in LibTorch_FALLBACK_ROOTS, then build/venv and build/versions/<major.minor>/venv beside cmake/
 #
 # Sets LibTorch_FOUND, LibTorch_VERSION, LibTorch_INCLUDE_DIR, LibTorch_LIBRARY_DIR. REMAT_TORCH_VERSION (variable or
-# environment) is the major.minor to accept: headers and library of another minor version do not fit together. Empty, it is
-# 2.11; "any" is any of REMAT_TORCH_VERSIONS, which is all that remat knows, or what RematConfig.cmake found installed, and
-# becomes the one found.
+# environment) is the major.minor to accept: headers and library of another minor version do not fit together. Empty means
+# 2.11. "any" accepts each of REMAT_TORCH_VERSIONS, and is then set to the version found. REMAT_TORCH_VERSIONS are all versions
+# that remat supports; in RematConfig.cmake, those for which remat is installed.
 
 if(CMAKE_SCRIPT_MODE_FILE)
   cmake_minimum_required(VERSION 3.25)
@@ -70,7 +70,7 @@ function(_libtorch_fits version out)
   endif()
 endfunction()
 
-# Sets the root that the user has named and the variable that named it; empty if none did.
+# Sets `out_root` to the root that the user has named, and `out_origin` to the variable that names it, empty if none does.
 function(_libtorch_named out_root out_origin)
   set(${out_origin} "" PARENT_SCOPE)
   set(up3 "/[^/]+/[^/]+/[^/]+/*$")

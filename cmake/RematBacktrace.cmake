@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # libbacktrace, which comes with g++: recordings use it to name lines of C++. REMAT_HAS_BACKTRACE is on if it is found; otherwise
-# recordings have addresses. It is linked into libremat.so with hidden symbols, so that users may have their own copy; a static
-# library is built without it, since its users would have to link it.
+# recordings have addresses. libbacktrace is linked into libremat.so with hidden symbols, so that users may have their own copy. A
+# static remat is built without libbacktrace, which its users would have to link.
 include(CheckCXXSourceCompiles)
 if(BUILD_SHARED_LIBS)
   set(CMAKE_REQUIRED_LIBRARIES backtrace)

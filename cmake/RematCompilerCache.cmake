@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-# Uses ccache if it is installed, and limits parallel compile jobs to the memory that is there.
+# Uses ccache if it is installed, and limits the number of parallel compile jobs by the machine's memory.
 
 find_program(REMAT_CCACHE ccache DOC "ccache, used when found")
 if(REMAT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-# Finds the Python that the LibTorch found belongs to, with its headers.
+# Finds the Python to which the found LibTorch belongs, and its headers.
 #
 # Sets REMAT_PYTHON (the interpreter; empty if there is none), REMAT_PYTHON_INCLUDE, REMAT_PYTHON_SUFFIX and, when there is
 # none, REMAT_PYTHON_MISSING, which says why.
 #
-# remat_python_suffix(include out): what the names of extensions end in for the Python with these headers.
+# remat_python_suffix(include out): sets `out` to the file suffix of extension modules for the Python with headers in `include`.
 
 set(REMAT_PYTHON "")
 set(REMAT_PYTHON_MISSING "LibTorch in ${LibTorch_LAST_ROOT} has no libtorch_python.so: expected torch from a wheel")
 if(EXISTS "${LibTorch_LIBRARY_DIR}/libtorch_python.so")
-  # Candidates in order: pip's interpreter, the one named, that of the folder that has torch, the active one.
+  # Candidates in order: pip's interpreter, LibTorch_PYTHON, the interpreter of the environment that has torch, the active one.
   find_program(_python_on_path NAMES python3 python NO_CACHE)
   set(_candidates "${Python_EXECUTABLE}" "${LibTorch_PYTHON}" "${LibTorch_LAST_ROOT}/../../../../bin/python3"
     "${_python_on_path}")

@@ -14,8 +14,8 @@ if(NOT status EQUAL 0)
     "tests are left out. Run ./setup.sh none.")
 endif()
 
-# Python is not linked with the sanitizer, so the sanitizer's library must come first, followed by libstdc++, in which it looks up
-# the function that throws at its start. Python does not free all its memory.
+# Python is not linked with the sanitizer, so the sanitizer's library must be loaded first, followed by libstdc++: at its start
+# the sanitizer looks up the function there that throws. Leaks are not reported, since Python does not free all its memory.
 set(REMAT_PYTHON_SANITIZER "")
 if(REMAT_SANITIZE MATCHES address)
   foreach(library libasan.so libstdc++.so)
@@ -41,7 +41,7 @@ if(NOT status EQUAL 0)
 endif()
 
 # remat_add_python_suite(python.thing BUDGET_S 20 FILES test_thing.py [MODEL_LIBRARIES]): one ctest test. With
-# MODEL_LIBRARIES it needs those of python/tests/models/requirements.txt.
+# MODEL_LIBRARIES the suite needs the packages of python/tests/models/requirements.txt.
 function(remat_add_python_suite name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "MODEL_LIBRARIES" "BUDGET_S" "FILES;ENVIRONMENT")
   set_property(GLOBAL APPEND PROPERTY REMAT_PYTHON_TESTS ${arg_FILES})

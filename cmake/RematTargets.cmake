@@ -22,18 +22,18 @@ if(REMAT_SANITIZE)
   target_link_options(remat_build_options INTERFACE -fsanitize=${REMAT_SANITIZE})
 endif()
 
-# remat_unite(target n) compiles n sources of it as one.
+# remat_unite(target n) compiles n sources of the target as one.
 #
 # Note [Unity builds]
-# Most of the time of a file goes into reading LibTorch's headers, so some files are read as one. They share what is in
-# unnamed namespaces then, which must have different names within a target. The presets dev and tidy compile each file alone,
-# which shows an #include that is missing.
+# Most of the time of a file goes into reading LibTorch's headers, so some files are compiled as one. Such files share one unnamed
+# namespace, so names in unnamed namespaces must differ within a target. The presets dev and tidy compile each file alone, which
+# shows an #include that is missing.
 function(remat_unite target batch)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${REMAT_UNITY_BUILD} UNITY_BUILD_BATCH_SIZE ${batch})
 endfunction()
 
-# remat_precompile(target): what most files of the library include of LibTorch is compiled once, for all targets of its kind
-# (position independent, hidden): 20 s, and 6 s less for each united file. Not where each file is compiled alone.
+# remat_precompile(target): compiles the LibTorch headers that most files include once, for all targets of the same kind (position
+# independent, hidden symbols): takes 20 s, and saves 6 s for each united file. Does nothing if files are compiled alone.
 function(remat_precompile target)
   if(NOT REMAT_UNITY_BUILD)
     return()
@@ -95,7 +95,7 @@ endfunction()
 # libraries of modules.
 #
 # remat_add_module(tape ROOMS tensor region... USES modules... LINKS targets...)
-# One whose files are in folders, from the ground up, each with a CMakeLists.txt that calls remat_add_room().
+# A module whose files are in rooms: folders, from the ground up, each with a CMakeLists.txt that calls remat_add_room().
 function(remat_add_module module)
   cmake_parse_arguments(PARSE_ARGV 1 arg "NO_TORCH" "" "SOURCES;PRIVATE_HEADERS;HEADERS;PUBLIC_HEADERS;ROOMS;USES;LINKS")
   if(arg_UNPARSED_ARGUMENTS)

@@ -5,8 +5,8 @@
     torchrun --standalone --nproc-per-node 2 examples/distributed_train.py --tp 2 --checkpoint none
     torchrun --standalone --nproc-per-node 2 examples/distributed_train.py --tp 2 --checkpoint function
 
-Both print the same losses, digests of gradients and collectives. The model is a small version of torchtitan's, and it is
-distributed in torchtitan's order: pipeline stages, tensor parallelism within them, then the checkpoint, then FSDP around it.
+Both commands print the same losses, digests of gradients and collectives. The model is a small version of torchtitan's, and is
+distributed in torchtitan's order: pipeline stages, tensor parallelism within stages, the checkpoint, and FSDP around it.
 """
 
 import argparse
@@ -208,7 +208,7 @@ def train(options, backend, device):
         optimizer.zero_grad()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
             loss = step(text[:, :-1].contiguous(), text[:, 1:].contiguous())
-            time.sleep(0.02)  # gloo ends an event after its future, which is what waiters see
+            time.sleep(0.02)  # gloo ends a collective's event after its future, for which the step waits
         digest = digest_of_gradients(model)
         optimizer.step()
         dist.all_reduce(loss := loss.detach() / (options.fsdp * options.tp))

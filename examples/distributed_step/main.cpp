@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Two ranks train one layer of a tensor-parallel model. Its replays repeat no all-reduce and change
-// no bit of a gradient.
+// Two ranks train one layer of a tensor-parallel model. Replays of the layer repeat no all-reduce
+// and change no bit of a gradient.
 #include <fmt/format.h>
 #include <remat/remat.h>
 #include <torch/torch.h>
@@ -59,7 +59,7 @@ class StoreBackend final : public c10d::Backend {
     store_->set(key + std::to_string(getRank()), std::vector<uint8_t>(begin, begin + own.nbytes()));
     at::Tensor sum = at::zeros_like(own);
     for (int rank = 0; rank < getSize(); ++rank) {
-      // blocks until the rank has put it
+      // blocks until that rank has put its bytes
       std::vector<uint8_t> bytes = store_->get(key + std::to_string(rank));
       sum.add_(at::from_blob(bytes.data(), own.sizes(), own.options()));
     }
@@ -76,7 +76,7 @@ at::Tensor summed(const at::Tensor& part, const Group& group) {
   return tensors[0];
 }
 
-// The layer's input: all ranks have all of it, and each computes a part of its gradient.
+// The layer's input: all ranks have the whole input, and each computes a part of its gradient.
 struct Entry : torch::autograd::Function<Entry> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
                             const Group& group) {
@@ -91,7 +91,7 @@ struct Entry : torch::autograd::Function<Entry> {
   }
 };
 
-// The layer's output: each rank computes a part of it, and all have its whole gradient.
+// The layer's output: each rank computes a part of the sum, and all have its whole gradient.
 struct Exit : torch::autograd::Function<Exit> {
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& part,
                             const Group& group) {

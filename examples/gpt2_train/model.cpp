@@ -37,7 +37,7 @@ nn::Embedding make_embedding(int64_t entries, int64_t width) {
   return embedding;
 }
 
-// GPT-2 scales the layers that feed the residual stream by their number.
+// GPT-2 scales the initial weights of layers that feed the residual stream by their number.
 nn::Linear make_residual_linear(int64_t inputs, const Gpt2Config& config) {
   const double additions = 2.0 * static_cast<double>(config.depth);
   return make_linear(inputs, config.width, kInitialDeviation / std::sqrt(additions));

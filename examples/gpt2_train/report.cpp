@@ -45,7 +45,7 @@ double median_seconds(const Trainer& row) {
   return median(std::move(seconds));
 }
 
-// Ratios are taken step by step: the modes take turns, so a disturbance affects both.
+// Ratios are taken step by step: the modes take turns, so a disturbance affects both times.
 double time_ratio(const Trainer& plain, const Trainer& row) {
   std::vector<double> ratios;
   for (size_t i = 1; i < row.steps().size(); ++i) {

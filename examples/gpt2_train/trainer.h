@@ -25,11 +25,11 @@ struct StepRecord {
 
 class Trainer {
  public:
-  /// Takes [batch, length] bytes, of which the last is a target only. The weights depend on `seed`
-  /// alone.
+  /// The initial weights depend on `seed` alone.
   Trainer(const Gpt2Config& config, Mode mode, double learning_rate, uint64_t seed);
 
-  /// Trains on the bytes and leaves the gradients in the model. Dropout depends on `seed` alone.
+  /// Trains on `bytes`, [batch, length], of which the last column is only a target. Leaves the
+  /// gradients in the model. Dropout depends on `seed` alone.
   void step(const at::Tensor& bytes, uint64_t seed);
 
   /// Runs step() without the optimizer, so that the weights stay unchanged.

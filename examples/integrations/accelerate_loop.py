@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""A loop with accelerate: bf16, two batches a step, its state saved after two steps and resumed."""
+"""A loop with accelerate: bf16, two batches a step, the training state saved after two steps and resumed."""
 
 import tempfile
 

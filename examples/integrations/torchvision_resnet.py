@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""A torchvision ResNet, which has no switch: its blocks are wrapped. BatchNorm's statistics are as without checkpoints."""
+"""A torchvision ResNet, which has no switch for checkpoints: its blocks are wrapped. BatchNorm's statistics stay the same."""
 
 import torch
 from torch.nn import functional as F

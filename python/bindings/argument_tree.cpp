@@ -22,7 +22,7 @@
 namespace remat::python {
 namespace {
 
-/// Raises RecursionError for an object that contains itself. Keep the result while looking into it.
+/// Raises RecursionError for an object that contains itself. Keep the result while visiting items.
 [[nodiscard]] auto enter_container() {
   if (Py_EnterRecursiveCall(" while a region looks for tensors")) throw python_error();
   return c10::make_scope_exit([] { Py_LeaveRecursiveCall(); });
@@ -88,7 +88,7 @@ class ArgumentTree::Taker {
     return copy;
   }
 
-  /// Returns true if the container was met before, after adding a node for that.
+  /// If the container was met before, adds a kSeen node and returns true.
   bool seen(PyObject* container) {
     for (const auto i : c10::irange(seen_.size())) {
       if (seen_[i] != container) continue;
@@ -188,7 +188,7 @@ class ArgumentTree::Builder {
         checked(THPVariable_Wrap(tensor, reinterpret_cast<PyTypeObject*>(node.object))));
     if (!node.extra) return made.release();
     THPObjectPtr attributes(checked(PyObject_GenericGetDict(made, nullptr)));
-    // If it is the forward's object, it still has its attributes.
+    // `made` may be the forward's object: attributes that it still has stay as they are.
     if (PyDict_Merge(attributes, node.extra, /*override=*/0) < 0) throw python_error();
     return made.release();
   }
@@ -201,7 +201,7 @@ class ArgumentTree::Builder {
 
   PyObject* build_list(const Node& node) {
     THPObjectPtr list(checked(PyList_New(0)));
-    containers_.push_back(list);  // borrowed: the arguments hold it
+    containers_.push_back(list);  // borrowed: the rebuilt arguments hold the list
     for ([[maybe_unused]] const auto i : c10::irange(node.size)) {
       THPObjectPtr item(build());
       if (PyList_Append(list, item) < 0) throw python_error();

@@ -23,7 +23,7 @@ struct CallArguments {
 
   size_t count() const;
 
-  /// Calls `function` with them. Returns a new reference, or null with Python's error set.
+  /// Returns function(arguments), as a new reference, or null with Python's error set.
   PyObject* pass_to(PyObject* function) const;
 };
 
@@ -38,14 +38,14 @@ class ArgumentTree {
   ArgumentTree& operator=(const ArgumentTree&) = delete;
   ~ArgumentTree();
 
-  /// Calls `function` with the arguments, with `tensors` in place of those taken. Returns a new
-  /// reference, or null with Python's error set.
+  /// Calls `function` with the copied arguments, and with `tensors` where the constructor found
+  /// tensors. Returns a new reference, or null with Python's error set.
   PyObject* call(PyObject* function, c10::ArrayRef<at::Tensor> tensors) const;
 
-  /// Returns the first value, as a new reference. Throws python_error.
+  /// Builds the first argument with `tensors`. Returns a new reference. Throws python_error.
   PyObject* build_one(c10::ArrayRef<at::Tensor> tensors) const;
 
-  /// Class name of a leaf that is neither a tensor nor None; empty if there is none.
+  /// Class name of the first leaf that is neither a tensor nor None; empty without such a leaf.
   std::string type_of_other_leaf() const;
 
  private:
@@ -54,14 +54,14 @@ class ArgumentTree {
 
   enum class Kind : uint8_t {
     kLeaf,        ///< object: the argument.
-    kTensor,      ///< object: its class, if that is not Tensor; extra: its attributes, or null.
+    kTensor,      ///< object: the subclass, null for Tensor; extra: dict of attributes, or null.
     kTuple,       ///< The children follow.
-    kList,        ///< Likewise.
+    kList,        ///< The children follow.
     kDict,        ///< object: list of keys; the values follow.
     kNamedTuple,  ///< object: class; children follow.
-    kStructSeq,   ///< Likewise.
+    kStructSeq,   ///< object: class; children follow.
     kPytree,      ///< object: unflatten function; extra: context; children follow.
-    kSeen,        ///< size: number of a container met before.
+    kSeen,        ///< A container again; size: its index among the containers, in preorder.
   };
 
   struct Node {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Calls remat_meta._install, _agreement and _fsdp, and runs what regions do not see.
+// Calls remat_meta._install, _agreement and _fsdp, and runs functions hidden from regions.
 #include "before_region.h"
 
 #include <c10/util/Exception.h>
@@ -26,9 +26,9 @@ namespace remat::python {
 namespace {
 
 // Note [Imports and the GIL]: an import releases the GIL. If an import initialized a static
-// variable of C++, another thread that reached it meanwhile would wait for it while holding the
-// GIL, forever. So objects that are looked up once are kept in plain pointers, which two threads
-// may set to the same object.
+// variable of C++, another thread that reached the variable meanwhile would hold the GIL and wait
+// for the import: a deadlock. So objects that are looked up once are kept in plain pointers, which
+// two threads may set to the same object.
 
 bool is_used = false;
 
@@ -66,8 +66,8 @@ void install_in_engine() {
   is_done = true;
 }
 
-PyObject* agreement = nullptr;  // met(options, function)
-uint64_t agreement_number = 0;  // number of the agreement that is set, from 1
+PyObject* agreement = nullptr;  // called with (options, function); null if ranks do not compare
+uint64_t agreement_number = 0;  // counts the agreements that were set
 
 void set_agreement(const py::object& met) {
   PyObject* const old = agreement;
@@ -88,7 +88,7 @@ void report_to_agreement(const Settings& settings, PyObject* function) {
   settings.reported = now;
 }
 
-/// Once FSDP has been imported, tells it what to hide from regions. See Note [Imports and the GIL].
+/// Once FSDP has been imported, hides its ops from regions. See Note [Imports and the GIL].
 void install_in_fsdp() {
   static bool is_done = false;
   if (is_done) return;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What happens before a region runs: the installation in torch, and what several ranks do.
+// Work before a region runs: installation in torch, and the comparison of ranks.
 //
 // Note [First use]: `import remat_meta` changes nothing outside of the package. The first call of
 // an entry, such as checkpoint(), makes torch.func.functional_call and torch.compile known to remat
 // and starts the recordings that the environment requests. An entry is called before any region
-// runs and before a compiler traces one. The first region that runs installs the rest. _install.py
-// has the Python half. Each step costs a test of a flag once it is done.
+// runs and before a compiler traces a region. The first region that runs installs the rest.
+// _install.py has the Python half. An installation that is done costs the test of a flag.
 #pragma once
 
 #include <torch/csrc/python_headers.h>
@@ -16,7 +16,7 @@
 namespace remat::python {
 
 /// Call before a region of `function` runs. Installs what remat needs in torch, lets ranks compare
-/// their regions, and lets modules that shard their weights hide their work: see
+/// their regions, and hides from regions how FSDP gathers and frees weights: see
 /// remat_meta._install, _agreement and _fsdp. Throws python_error.
 void before_region(const Settings& settings, PyObject* function);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The parts of the extension module that only module.cpp knows. Each add_...() adds its functions
-// and types to the module, and throws python_error.
+// Functions by which module.cpp builds the extension module. Each add_...() adds functions and
+// types to `module`, and throws python_error.
 #pragma once
 
 #include <torch/csrc/python_headers.h>
@@ -20,16 +20,16 @@ void add_remat_handle(PyObject* module);
 void add_reports(PyObject* module);
 void add_saved_tensors_hooks(PyObject* module);
 
-/// Makes the functions of the module that users call entries, and adds _make_entry(function), which
-/// does this for functions of Python: see Note [First use].
+/// Makes entries of the module's functions with which users begin: see Note [First use]. Adds
+/// _make_entry(function), which makes an entry of a Python function.
 void add_entries(PyObject* module);
 
-/// Tells scopes which tensors a tensor of a Python class consists of: those that its
-/// __tensor_flatten__ names; for a class without that, the tensors among its attributes and slots,
-/// and in lists, tuples and dicts there.
+/// Lets scopes find the inner tensors of a tensor subclass: those that its __tensor_flatten__
+/// names; for a class without __tensor_flatten__, the tensors in its attributes and __slots__, and
+/// in lists, tuples and dicts there.
 void install_tensor_classes();
 
-/// Makes Python's source places available to recorders.
+/// Lets recorders find the line of Python code that runs an op.
 void find_python_places();
 
 }  // namespace remat::python

@@ -44,7 +44,7 @@ void call_forward(const py::object& forward, const Cuts& cuts, StepRecording* re
   forward(given, py::cast(recording, py::return_value_policy::reference));
 }
 
-/// Calls functions of Python. Takes the GIL.
+/// A step made of Python functions. Call backward() under the GIL; the others take the GIL.
 class PythonRunner final : public StepRunner {
  public:
   PythonRunner(py::object forward, py::object backward, py::object drop)
@@ -89,7 +89,7 @@ StepSignature signature_of(const py::tuple& args, const py::dict& kwargs, bool i
 void run_step(AutoCheckpoint& planned, const py::object& forward, const py::tuple& args,
               const py::dict& kwargs, bool is_training) {
   const StepSignature signature = signature_of(args, kwargs, is_training);
-  const py::gil_scoped_release released;  // other threads wait for the plan's lock
+  const py::gil_scoped_release released;  // run() may wait for a thread that needs the GIL
   planned.run(
       [&](const Cuts& cuts, StepRecording* recording) { call_forward(forward, cuts, recording); },
       signature);
@@ -101,7 +101,7 @@ py::object run_eagerly(const py::object& function, const py::tuple& args, const 
   return function(*args, **kwargs);
 }
 
-/// Wraps a Python function of a line so that C++ may call it from any thread and outlive it.
+/// Wraps function(text) for calls from any C++ thread; does nothing after the interpreter's end.
 std::function<void(const std::string&)> line_function(const py::object& function) {
   if (function.is_none()) return {};
   return [shared = share(function.ptr())](const std::string& line) {

@@ -37,7 +37,7 @@ PyObject* object_in(const std::any& held) {
   return std::any_cast<const SharedObject&>(held)->get();
 }
 
-/// Wraps `tensor` with the Python class and attributes of `original`: a Parameter stays one.
+/// Wraps `tensor` with the Python class and attributes of `original`: Parameters stay Parameters.
 THPObjectPtr wrap_like(const at::Tensor& tensor, const at::Tensor& original) {
   // A tensor without a Python object is a plain tensor; do not create an object for it.
   if (!original.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj())
@@ -164,7 +164,7 @@ class HooksObject {
 
   HooksObject(HooksObject&&) = default;
   HooksObject& operator=(HooksObject&&) = delete;
-  // A scope that is not innermost is leaked, because scopes still inside refer to it.
+  // A scope that is not innermost is leaked, because the scopes inside it refer to it.
   ~HooksObject() {
     while (!open_.empty()) {
       if (!open_.back().is_innermost()) static_cast<void>(open_.back().guard.release());  // NOLINT
@@ -202,7 +202,7 @@ class HooksObject {
   }
 
   struct Open {
-    // A forked child has no scopes.
+    // Also true without any scope, as in a forked child.
     bool is_innermost() const {
       const Scope* const innermost = Scope::current();
       return thread == std::this_thread::get_id() && (!innermost || innermost == scope);
@@ -230,7 +230,7 @@ py::tuple saved_tensor_info() {
       context ? py::reinterpret_borrow<py::object>((*context)->get()) : py::object(py::none()));
 }
 
-/// The code objects of torch.utils.checkpoint's pack functions, which are created for each call.
+/// The code objects of torch.utils.checkpoint's pack functions; the functions differ for each call.
 std::vector<PyObject*>& codes_of_torch_checkpoint() {
   static auto& codes = *new std::vector<PyObject*>;
   return codes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The three calls of checkpoint(options)(fn)(args...). The last opens a region around `fn`, which a
-// replay calls again.
+// The three calls of checkpoint(options)(fn)(args...). The third opens a region and calls `fn`; the
+// region's replay calls `fn` again.
 #include "bindings.h"
 
 #include <c10/core/GradMode.h>
@@ -38,7 +38,7 @@
 namespace remat::python {
 namespace {
 
-/// Identifies a function's code: lambdas from one line are equal, and so are modules of one class.
+/// Identifies a function by its code: equal for lambdas from one line, and for modules of a class.
 size_t code_of(PyObject* function) {
   if (PyMethod_Check(function)) function = PyMethod_GET_FUNCTION(function);
   void* const code = PyFunction_Check(function) ? static_cast<void*>(PyFunction_GET_CODE(function))
@@ -47,9 +47,9 @@ size_t code_of(PyObject* function) {
 }
 
 /// Note [Checkpoints left open]: torch.utils.checkpoint(use_reentrant=False) removes its hooks from
-/// PyTorch's stack when a generator in its frame continues. After an exception that happens when
-/// the traceback is freed; by then the replay has restored the stack, and the wrong hooks would be
-/// removed. So the generators are closed when the exception leaves the function.
+/// PyTorch's stack when a generator in its frame continues. After an exception the generator
+/// continues only when the traceback is freed. By then the replay has restored the stack, and the
+/// wrong hooks would be removed. So generators are closed when the exception leaves the region.
 void close_checkpoints(py::handle traceback) {
   for (; !traceback.is_none(); traceback = traceback.attr("tb_next")) {
     const py::object frame = traceback.attr("tb_frame");
@@ -63,7 +63,7 @@ void close_checkpoints(py::handle traceback) {
   }
 }
 
-/// Throws the Python error that is set and has left the function.
+/// Throws the Python error that is set, with which the region's function ended.
 [[noreturn]] void throw_escaped() {
   py::error_already_set error;
   try {
@@ -76,7 +76,7 @@ void close_checkpoints(py::handle traceback) {
 }
 
 /// A callable with its arguments, and the state of Python at the call. Construct under the GIL; the
-/// functions that override take the GIL themselves.
+/// overrides of RegionBody's functions take the GIL themselves.
 class PythonBody final : public RegionBody {
  public:
   /// Moves the tensors of `arguments` to `inputs`. `region` is the region's name. Throws
@@ -130,7 +130,7 @@ class PythonBody final : public RegionBody {
     throw error;
   }
 
-  // True for a KeyboardInterrupt or SystemExit, which a user's finally block does not raise.
+  // True for interrupts. Other exceptions come from finally blocks that the stop has entered.
   bool outranks_stop(const std::exception_ptr& escaped) const override {
     const py::gil_scoped_acquire gil;
     return is_interrupt(escaped);
@@ -159,8 +159,8 @@ class PythonBody final : public RegionBody {
 PyTypeObject* checkpoint_builder_type = nullptr;
 PyTypeObject* checkpointed_type = nullptr;
 
-/// True while torch.fx traces, with proxies in place of tensors. It is the counterpart of
-/// records_regions() for code that calls no op.
+/// True while torch.fx traces with proxies in place of tensors. records_regions() does not notice
+/// this tracer, which calls no op.
 bool fx_traces() {
   static PyObject* module = nullptr;  // Note [Imports and the GIL]
   static PyObject* const name = PyUnicode_InternFromString("_is_fx_tracing_flag");
@@ -169,7 +169,7 @@ bool fx_traces() {
   if (!module)
     module = PyModule_GetDict(py::module_::import("torch.fx._symbolic_trace").release().ptr());
   PyObject* flag = PyDict_GetItemWithError(module, name);
-  if (!flag) {  // one per thread since 2.14
+  if (!flag) {  // since torch 2.14 each thread has a flag
     PyObject* const threads = PyDict_GetItemWithError(module, of_threads);
     THPObjectPtr own(threads ? PyObject_GetAttrString(threads, "__dict__") : nullptr);
     flag = own ? PyDict_GetItemWithError(own.get(), name_in_thread) : nullptr;
@@ -228,8 +228,8 @@ PyObject* call_region(const Settings& settings, PyObject* function,
     output = arguments.pass_to(function);
   }
   if (!output) {
-    // The code that the compiler generated for the function switches grad mode off and on by two
-    // ops, and may end between them.
+    // Code that torch.compile generates switches grad mode off and later on again; an exception
+    // between the two leaves it off.
     c10::GradMode::set_enabled(grad_mode);
     const ErrorAside error;
     region.reset();
@@ -319,7 +319,7 @@ PyObject* checkpoint(PyObject* /*module*/, PyObject* const* values, Py_ssize_t c
   END_HANDLE_TH_ERRORS
 }
 
-/// Calls checkpoint(**keywords), and the result with the function if there is one; for pickle.
+/// For pickle: calls checkpoint(**keywords), then its result with the function, if one is given.
 PyObject* rebuild(PyObject* module, PyObject* arguments) {
   PyObject* keywords = nullptr;
   PyObject* function = nullptr;

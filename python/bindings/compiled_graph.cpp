@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Graphs that a compiler turned into machine code, as one op each.
+// Runs graphs that a compiler turned into machine code, each as one op.
 //
 // Note [Compiled graphs]: the code that inductor generates for a graph allocates memory without
-// the dispatcher and writes it in kernels of its own. Seen op by op, tensors would come from
-// nowhere, and writes would be missed. So in a region the graph is run by an op, without
-// interception in it:
+// the dispatcher and writes it in kernels of its own. Op by op, a region would see tensors that no
+// op made, and miss writes. So in a region the graph is run by an op, without interception in the
+// op:
 //
 //   remat::compiled_graph(PyObject graph, str code, Tensor[] read, Tensor(a!)[] written,
 //                         Scalar[] numbers) -> (Tensor[], Scalar[])
 //
-// Regions log this op, tapes replay it, and policies may SAVE it, as any other op. `graph` is
-// called with the other three arguments; the tapes that call it hold it. `code` identifies what it
-// computes: recompiling the same graph gives the same `code`, and a replay with another one
-// differs.
+// Regions log this op, tapes replay it, and policies may SAVE it, as any other op. The op calls
+// `graph` with `read`, `written` and `numbers`; tapes with the op hold `graph`. `code` identifies
+// the computation: recompiling the graph keeps `code`; a replay with another `code` is a mismatch.
 #include "bindings.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -106,7 +105,7 @@ Results call_graph(PyObject* graph, const c10::List<at::Tensor>& read,
   return made.cast<Results>();
 }
 
-// Dispatch modes see what the graph calls, as they do without a region, and do not see the op.
+// Dispatch modes do not see the op; they see the ops that the graph calls, as without a region.
 constexpr c10::DispatchKeySet kModes({c10::DispatchKey::Python,
                                       c10::DispatchKey::PythonTLSSnapshot});
 
@@ -134,14 +133,14 @@ void pass_autograd(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
 }
 
-// Registered per device, because the interception kernel has an autograd key, too.
+// Registered per device: the alias key Autograd would include the key of the interception kernel.
 constexpr c10::DispatchKey kAutogradKeys[] = {
     c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA, c10::DispatchKey::AutogradXPU,
     c10::DispatchKey::AutogradMPS};
 
 /// Registers the op. Loading the module registers nothing with the dispatcher.
 void register_op() {
-  // Leaked: destroying it would take the op away.
+  // Leaked: its destructor would unregister the op.
   static torch::Library* registered = nullptr;
   if (registered) return;
   registered = new torch::Library(torch::Library::FRAGMENT, "remat", std::nullopt, __FILE__,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Converts sequences of numbers to Cuts.
+// Converts checkpoint(cuts=...) and checkpoint(plan=...) to Cuts.
 #include "settings.h"
 
 #include <c10/util/Exception.h>

@@ -20,7 +20,7 @@
 namespace remat::python {
 namespace {
 
-/// The holder of results whose marks are known.
+/// The holder of CallResults after add_marks(). The numbers are indices of marked results.
 struct MarkedResults {
   std::shared_ptr<const void> holder;  // made by take_apart()
   std::vector<size_t> dirty;
@@ -131,8 +131,8 @@ std::vector<at::Tensor> saved_by(PyObject* ctx) {
 }
 
 // After autograd has seen the results, it reserves space for all saved tensors and then saves them
-// one by one. Without a gradient it saves nothing. A function that fails destroys its node, unless
-// somebody else holds it.
+// one by one. If no result requires grad, autograd saves nothing. A forward() that raises destroys
+// its node, unless somebody else holds the node.
 SavingState saving_of(PyObject* ctx) {
   if (!THPFunction_Check(ctx)) return nullptr;
   const auto& function = *reinterpret_cast<const THPFunction*>(ctx);

@@ -19,19 +19,20 @@ namespace remat::python {
 /// argument; else none. Throws python_error.
 std::vector<at::Tensor> tensors_of_forward(PyObject* ctx);
 
-/// Calls ctx.save_for_backward(*tensors.values()) for a dict {name: Tensor or None}. Returns the
-/// tensors, undefined for None, and their names. Throws ValueError for an empty name, RuntimeError
-/// for a name with a dot and for other values, python_error.
 struct NamedTensors {
   std::vector<std::string> names;
-  std::vector<at::Tensor> tensors;
+  std::vector<at::Tensor> tensors;  ///< Undefined for None.
 };
+
+/// Calls ctx.save_for_backward(*named.values()) for a dict {name: Tensor or None}, and returns its
+/// items. Throws ValueError for an empty name, RuntimeError for a name with a dot and for other
+/// values, python_error. `where` begins the messages.
 NamedTensors save_named(PyObject* ctx, PyObject* named, const std::string& where);
 
 /// The tensors given to ctx.save_for_backward(), undefined for None.
 std::vector<at::Tensor> saved_by(PyObject* ctx);
 
-/// Whether autograd is saving the ctx's tensors now. Holds no reference to `ctx` and needs no GIL.
+/// The result says how far autograd has saved ctx's tensors. It holds no `ctx` and needs no GIL.
 SavingState saving_of(PyObject* ctx);
 
 /// Adds to `results` which of its tensors `ctx` has marked as dirty or as not differentiable.
@@ -60,8 +61,8 @@ const THPFunction& ctx_of(const torch::autograd::Node& node) {
   return *reinterpret_cast<const THPFunction*>(ctx);
 }
 
-/// True once a backward has read the saved tensors of a ctx that gives them only once, which exists
-/// since torch 2.11.
+/// True if the ctx lets its saved tensors be read only once, an option since torch 2.11, and
+/// backward has read them.
 template <class Ctx>
 bool has_given_saved(const Ctx& ctx) {
   if constexpr (requires { ctx.saved_tensors_accessed_and_cleared; }) {

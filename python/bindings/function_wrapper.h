@@ -20,7 +20,7 @@ class WrapperState {
   WrapperState& operator=(const WrapperState&) = delete;
   virtual ~WrapperState() = default;
 
-  /// Visits the Python objects that only the owner of this state holds.
+  /// Visits the state's Python objects for the garbage collector, if the state has one owner only.
   virtual int traverse(visitproc /*visit*/, void* /*argument*/) const { return 0; }
 
   /// The result of __reduce__, as a new reference; null with Python's error set. `function` may be
@@ -46,7 +46,7 @@ PyTypeObject* make_static_wrapper_type(const char* name, const char* doc);
 PyObject* make_wrapper(PyTypeObject* type, vectorcallfunc call,
                        std::shared_ptr<const WrapperState> state, PyObject* function);
 
-/// These take an object of a wrapper type.
+/// The state and the function of a wrapper. The function is borrowed, and may be null.
 const std::shared_ptr<const WrapperState>& state_of(PyObject* wrapper);
 PyObject* function_of(PyObject* wrapper);
 

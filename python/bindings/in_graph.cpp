@@ -43,8 +43,8 @@ namespace py = pybind11;
 
 thread_local bool compiles_in_region = false;  // set by call_compiler()
 
-/// The state that guards of compiled code check: where that code runs, or where code that is being
-/// compiled is to run.
+/// State that guards of compiled code check: whether the code runs in a region or, while the code
+/// is compiled, whether it is to run in one.
 struct Surroundings {
   bool in_region() const { return compiles_in_region || detail::is_in_region(); }
 };
@@ -71,13 +71,13 @@ py::object policy_object(const std::optional<Policy>& policy) {
   return policy ? py::reinterpret_borrow<py::object>(object_of(*policy)) : py::none();
 }
 
-/// The policy of a region with these options; null if it has none.
+/// The policy of the regions that `checkpoint`, the result of checkpoint(options), makes; or null.
 std::shared_ptr<const RegionPolicy> region_policy_of(const py::object& checkpoint) {
   const CheckpointOptions& options = settings_of(checkpoint).options;
   return options.policy || !options.intercept ? options.policy : policy_of_environment();
 }
 
-/// The rules of the region's policy as they were when it was created; empty if it has none.
+/// The rules of the region's policy, a copy of the user's table, as JSON; empty without a policy.
 std::string rules_of(const py::object& checkpoint) {
   const std::shared_ptr<const RegionPolicy>& policy = settings_of(checkpoint).options.policy;
   return policy ? policy->table().to_json() : "";
@@ -97,7 +97,7 @@ bool is_communication(const std::string& name, const std::string& overload) {
   return info && info->is_communication();
 }
 
-/// The policy that the rules give to an op whose call has that name; None if they give none.
+/// The policy that the rules give to an op or to its call, named `call`; None if no rule matches.
 py::object policy_of_op(const py::object& checkpoint, const std::string& name,
                         const std::string& overload, const std::string& call) {
   const std::shared_ptr<const RegionPolicy> policy = region_policy_of(checkpoint);
@@ -117,7 +117,7 @@ bool is_out_variant(const c10::OperatorHandle& op) {
   return std::any_of(arguments.begin(), arguments.end(), [](const auto& a) { return a.is_out(); });
 }
 
-/// True if a graph contains the ops that such a composite op calls instead of the op itself.
+/// True for a composite op: graphs contain the ops that it calls instead of the op itself.
 /// `overload`: nullopt for all overloads.
 bool is_taken_apart(const std::string& name, const std::optional<std::string>& overload) {
   bool is_known = false;
@@ -131,7 +131,7 @@ bool is_taken_apart(const std::string& name, const std::optional<std::string>& o
   return is_known;
 }
 
-/// As above, for a name such as "aten::add.Tensor".
+/// `op`: a name such as "aten::add.Tensor".
 bool is_taken_apart(std::string_view op) {
   const size_t dot = op.find('.');
   if (dot == std::string_view::npos) return is_taken_apart(std::string(op), "");
@@ -148,7 +148,7 @@ bool is_taken_apart(const PolicyTable& table, size_t number) {
   return !ops.empty() && std::all_of(ops.begin(), ops.end(), is_apart);
 }
 
-/// The user's rules that match only composite ops, which graphs contain in parts only.
+/// The user's rules that match only composite ops, and so no op of a graph.
 std::vector<std::string> rules_of_composites(const py::object& checkpoint) {
   std::vector<std::string> found;
   const std::shared_ptr<const RegionPolicy> policy = region_policy_of(checkpoint);
@@ -160,8 +160,8 @@ std::vector<std::string> rules_of_composites(const py::object& checkpoint) {
   return found;
 }
 
-/// Calls a compiler so that no region sees what it does. The thread's dispatch keys stay as they
-/// are, since a compiler writes guards on them.
+/// Calls a compiler hidden from regions. The thread's dispatch keys stay as they are, since a
+/// compiler writes guards on them.
 py::object call_compiler(const py::object& compile, const py::args& args,
                          const py::kwargs& keywords) {
   const bool outer = std::exchange(compiles_in_region, Surroundings().in_region());
@@ -172,7 +172,7 @@ py::object call_compiler(const py::object& compile, const py::args& args,
   return compile(*args, **keywords);
 }
 
-/// Calls a function that reads the thread's dispatch keys, without the interception bits.
+/// Calls `function`, which reads the thread's dispatch keys, while these lack interception's bits.
 py::object call_without_bits(const py::object& function, const py::args& args) {
   const InterceptionOff off;
   return function(*args);

@@ -20,7 +20,7 @@
 namespace remat::python {
 namespace {
 
-constexpr int kMaxDepth = 4;  // lists in lists, counted from the attributes
+constexpr int kMaxDepth = 4;  // levels of containers that are searched, from an attribute on
 
 /// Adds a tensor, or the tensors in a list, a tuple or the values of a dict.
 void add(PyObject* object, std::vector<at::Tensor>& tensors, int depth = 0) {
@@ -66,7 +66,7 @@ bool is_shared(PyObject* value) {
   return has_hash;
 }
 
-/// Moves attributes that are no tensors from the names to the others.
+/// Moves attributes that are no tensors from flat.names to flat.others.
 void split(PyObject* object, Flat& flat) {
   for (Py_ssize_t i = PyList_GET_SIZE(flat.names.get()); i-- > 0;) {
     PyObject* const name = PyList_GET_ITEM(flat.names.get(), i);
@@ -101,7 +101,7 @@ size_t hash_of(Flat& flat) {
   return hash;
 }
 
-/// Returns false if the class has no __tensor_flatten__.
+/// Adds the tensors that __tensor_flatten__ names. Returns false if the class does not have it.
 bool add_flattened(PyObject* object, std::vector<at::Tensor>& tensors) {
   Flat flat = flat_of(object);
   if (!flat.names) return false;
@@ -112,7 +112,7 @@ bool add_flattened(PyObject* object, std::vector<at::Tensor>& tensors) {
   return true;
 }
 
-/// What _unflatten.py needs to make a tensor like `object` again from parts; null if it cannot.
+/// Data from which _unflatten.py rebuilds a tensor like `object`; null if its class prevents that.
 THPObjectPtr recipe_of(PyObject* object, Flat& flat) {
   if (!flat.names || PyObject_HasAttrString(object, "__tensor_unflatten__") != 1) return {};
   THPObjectPtr recipe(Py_BuildValue("(OOOONN)", reinterpret_cast<PyObject*>(Py_TYPE(object)),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The Python functions for named calls, and how one runs.
+// The Python functions for named calls.
 #include "named_calls.h"
 
 #include <c10/util/Exception.h>
@@ -33,7 +33,7 @@
 namespace remat::python {
 namespace {
 
-/// A call's result without its tensors; freed under the GIL on any thread.
+/// Holds a call's result without its tensors. Any thread may drop the holder, without the GIL.
 std::shared_ptr<const ArgumentTree> make_holder(std::unique_ptr<const ArgumentTree> tree) {
   return {tree.release(), [](const ArgumentTree* held) {
             if (!interpreter_lives()) return;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// How a named call of Python runs: those of region() and native_op(), and those of custom
-// functions.
+// Runs named calls of Python: those of region() and native_op(), and those of custom functions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,22 +19,22 @@ namespace remat::python {
 /// Parses "innermost_region" or "all_regions". Throws ValueError that begins with `where`.
 Keep keep_of(const char* where, std::string_view text);
 
-/// Takes the result of a call apart. Throws for a leaf that is no tensor, with `where` at the start
-/// of the message, and python_error.
+/// Separates the tensors of a call's result from its structure. Throws python_error, and an error
+/// that begins with `where` for a leaf that is neither a tensor nor None.
 CallResults take_apart(PyObject* output, const NamedCall& call, const char* where);
 
-/// Returns the result with its tensors, as a new reference. `results` must come from take_apart().
+/// Rebuilds the Python object from `results` of take_apart(). Returns a new reference.
 PyObject* put_together(const CallResults& results);
 
 /// Throws if a result is a leaf that requires grad and is not an argument.
 void check_no_new_leaf(const CallResults& results, c10::ArrayRef<at::Tensor> arguments,
                        const NamedCall& call, const char* where);
 
-/// Calls `function` as `call`, or leaves it out. Returns a new reference, or null with Python's
-/// error set; may throw as well.
+/// Runs `function` as the named call `call`; the replay of a SAVE call returns the kept results
+/// instead. Returns a new reference, or null with Python's error set; may throw as well.
 PyObject* run_named_call(const NamedCall& call, PyObject* function, const CallArguments& arguments);
 
-/// Tells the forward() of a custom function which op() calls it. A stack per thread.
+/// Tells the forward() of a custom function which op() calls it. Each thread has a stack of these.
 class OpContext {
  public:
   explicit OpContext(const NamedCall* call);
@@ -54,13 +53,13 @@ class OpContext {
   bool used_ = false;
 };
 
-/// Calls `function` so that the forward() of the custom function in it becomes `call`. Returns a
-/// new reference, or null with Python's error set; may throw as well.
+/// Calls `function`, which calls a custom function; its forward() becomes the named call `call`.
+/// Returns a new reference, or null with Python's error set; may throw as well.
 PyObject* run_op(const NamedCall& call, PyObject* function, const CallArguments& arguments);
 
-/// Ends the handles that were opened on this thread during its lifetime and are still open, since
-/// the traceback of an exception may hold them. Surrounds every call of user code in a region or
-/// named call. Use under the GIL.
+/// At its end, ends the handles (see get_handle()) that were opened on this thread meanwhile and
+/// are still open, since the traceback of an exception may hold them. Surrounds every call of user
+/// code in a region or named call. Use under the GIL.
 class HandleBound {
  public:
   HandleBound();

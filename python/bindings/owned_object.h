@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Holds Python objects from places without the GIL: graphs hold them, and backward frees them.
+// Owners of Python objects that may be freed without the GIL, as backward frees parts of a graph.
 #pragma once
 
 #include <torch/csrc/python_headers.h>
@@ -12,7 +12,7 @@
 
 namespace remat::python {
 
-/// True if Python can still be called; otherwise its objects are leaked.
+/// True while Python can be called. After that, owners of Python objects leak them.
 inline bool interpreter_lives() {
   return Py_IsInitialized() && !Py_IsFinalizing();
 }

@@ -68,7 +68,7 @@ PyObject* object_of(Policy policy) {
 
 namespace {
 
-/// Converts a string, or an op such as torch.ops.aten.mm or torch.ops.aten.mm.default.
+/// The pattern for a string, or for an op such as torch.ops.aten.mm or torch.ops.aten.mm.default.
 std::string pattern_of(const py::handle& object) {
   const bool is_text = py::isinstance<py::str>(object);
   const std::string type = Py_TYPE(object.ptr())->tp_name;
@@ -97,7 +97,7 @@ std::string show(const PolicyTable& table) {
   return text;
 }
 
-/// Converts an argument; C++ represents dtypes, layouts and memory formats as numbers.
+/// Converts an argument to Python; in C++, dtypes, layouts and memory formats are numbers.
 py::object python_value(const c10::Argument& argument, const c10::IValue& value) {
   const c10::TypePtr& type = argument.real_type();
   const auto optional = type->cast<c10::OptionalType>();
@@ -120,7 +120,7 @@ py::object python_value(const c10::Argument& argument, const c10::IValue& value)
   return torch::jit::toPyObject(value);
 }
 
-/// Arguments in the form of the op's Python signature, without those that have their default.
+/// The arguments as a Python caller would pass them: those at their default are left out.
 std::pair<py::list, py::dict> python_arguments(const OpCall& call) {
   const c10::FunctionSchema& schema = call.info().op().schema();
   py::list positional;

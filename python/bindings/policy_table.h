@@ -14,20 +14,20 @@
 
 namespace remat::python {
 
-/// Takes the members SAVE, RECOMPUTE and OFFLOAD from Python. Call once; they are never freed.
+/// Takes CheckpointPolicy's members SAVE, RECOMPUTE and OFFLOAD, which are never freed. Call once.
 void set_policy_objects(PyObject* const* members);
 
 /// Throws c10::Error that begins with `where` if `object` is not one of the members.
 Policy policy_of(const char* where, PyObject* object);
 
-/// Borrowed.
+/// The member of CheckpointPolicy for `policy`, borrowed.
 PyObject* object_of(Policy policy);
 
 /// Adds PolicyTable and the presets.
 void add_policy_table(PyObject* module);
 
-/// Makes a policy of a PolicyTable, the name of a preset, a list of ops to SAVE, or a function,
-/// which `keep` then holds. Throws TypeError or ValueError.
+/// Makes a policy of a PolicyTable, the name of a preset, a list of ops to SAVE, or a function.
+/// Sets `keep` to the function. Throws TypeError or ValueError.
 std::shared_ptr<const RegionPolicy> make_region_policy(PyObject* value, SharedObject& keep);
 
 }  // namespace remat::python

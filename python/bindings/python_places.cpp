@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Source places of Python code.
+// Finds the line of Python code that is running.
 #include "bindings.h"
 
 #include <pybind11/pybind11.h>
@@ -81,8 +81,8 @@ class PythonPlaces final : public SourcePlaces {
     const std::string file = text_of(code, "co_filename");
     const bool is_program =
         file.rfind(torch_, 0) != 0 && file.rfind(remat_, 0) != 0 && file.rfind("<frozen", 0) != 0;
-    // Hold no iterator into the map here: Python may run ops meanwhile.
-    // keeps the address from being reused
+    // Use no earlier iterator here: text_of() may run ops, which change the map. The reference to
+    // `code` keeps its address from being reused.
     if (known_.emplace(code, is_program).second) Py_INCREF(code);
     return is_program;
   }

@@ -14,9 +14,9 @@
 namespace remat::python {
 namespace {
 
-// Note [functional_call]: it swaps a module's parameters while it runs, and restores them before
-// backward. A replay of a region inside swaps them again, with the tensors that the forward had.
-// _functional.py reports the calls that are open on a thread.
+// Note [functional_call]: torch.func.functional_call swaps a module's parameters while it runs, and
+// restores them before backward. The replay of a region inside swaps them again, for the tensors of
+// the forward. _functional.py reports the calls that are open on a thread.
 
 thread_local PyObject* functional_calls =
     nullptr;  // a list, created by the first call and never freed
@@ -105,7 +105,7 @@ PythonState::PythonState()
 
 PythonStateScope::PythonStateScope(const PythonState& state)
     : torch_function_(PythonTorchFunctionTLS::get_state()) {
-  // A context can be entered by one thread at a time, and must stay unchanged for the next replay.
+  // A copy: one thread at a time can enter a context, and the next replay needs it unchanged.
   THPObjectPtr context(checked(PyContext_Copy(state.context_.ptr())));
   if (state.functional_calls_)
     functional_calls_ = enter_functional_calls(state.functional_calls_.ptr());

@@ -40,13 +40,13 @@ class PythonStateScope {
 
  private:
   PyObject* context_ = nullptr;
-  PyObject* functional_calls_ = nullptr;                   // entered
-  PyObject* device_ = nullptr;                             // device outside, if it differs
-  const at::impl::PythonTorchFunctionTLS torch_function_;  // state outside
+  PyObject* functional_calls_ = nullptr;                   // to leave at the end; or null
+  PyObject* device_ = nullptr;                             // to set at the end; or null
+  const at::impl::PythonTorchFunctionTLS torch_function_;  // to set at the end
 };
 
 /// While alive, torch.compile does not compile the Python code that this thread calls, unless that
-/// code requests it: it would compile in the forward only, and the replay would save other tensors.
+/// code requests it: only the forward would be compiled, and the replay would save other tensors.
 class CompilerAside {
  public:
   CompilerAside();

@@ -29,8 +29,8 @@
 namespace remat::python {
 namespace {
 
-/// The named call of a handle, from get_handle() to record_outputs(). It must end on its own
-/// thread.
+/// The named call of a handle, from get_handle() to record_outputs(). Must end on the thread that
+/// opened it.
 struct OpenCall {
   uint64_t number;
   std::unique_ptr<detail::NamedCallScope> scope{};
@@ -42,8 +42,8 @@ struct OpenCall {
 thread_local std::vector<std::shared_ptr<OpenCall>> open_calls;  // the innermost last
 thread_local uint64_t calls_opened = 0;
 
-/// Ends the call. Without a finish() before it, the call counts as one that threw. On another
-/// thread, or while inner calls or regions run, the call is left to the surrounding HandleBound.
+/// Ends the call; without NamedCallScope::finish() before, as one that threw. Does nothing on
+/// another thread, or while inner calls or regions run: the surrounding HandleBound ends the call.
 void end_call(const std::shared_ptr<OpenCall>& call) noexcept {
   const auto open = std::find(open_calls.begin(), open_calls.end(), call);
   if (open == open_calls.end() || !call->scope->is_innermost()) return;
@@ -55,8 +55,8 @@ void end_call(const std::shared_ptr<OpenCall>& call) noexcept {
   ended->scope.reset();
 }
 
-// Note [A forward() that throws]: its exception may be kept, and with it the frame that holds ctx
-// and handle. Its node is not kept, so an object that is destroyed with the node ends the call.
+// Note [A forward() that throws]: the exception may be kept, and with it the frame that holds ctx
+// and handle. The autograd node is freed, so a hook that the node owns ends the call.
 class EndWithNode final : public torch::autograd::FunctionPostHook {
  public:
   explicit EndWithNode(const std::shared_ptr<OpenCall>& call) : call_(call) {}
@@ -92,7 +92,7 @@ std::shared_ptr<OpenCall> open_call(PyObject* ctx, const NamedCall& named) {
   return call;
 }
 
-/// The result of get_handle(). A ctx may have it as an attribute.
+/// The result of get_handle(). The ctx may have its handle as an attribute.
 class Handle {
  public:
   // A strong reference to a node's ctx would make a cycle that nobody frees.
@@ -163,7 +163,7 @@ class Handle {
     return ctx;
   }
 
-  /// The ctx may have been given other tensors since, without names.
+  /// forward() may have called ctx.save_for_backward() since, with tensors that have no names.
   void expect_saved(PyObject* ctx) {
     const NamedTensors named = std::exchange(saved_, {});
     const std::vector<at::Tensor> saved = saved_by(ctx);
@@ -188,7 +188,7 @@ class Handle {
     return values;
   }
 
-  py::object ctx_;  // or a weak reference to it
+  py::object ctx_;  // the ctx, or a weak reference to the ctx
   NamedCall named_;
   std::shared_ptr<OpenCall> call_;  // null outside regions
   NamedTensors saved_;              // saved tensors with names
@@ -215,7 +215,7 @@ std::unique_ptr<Handle> get_handle(const py::object& ctx, const py::object& name
                  .policy = policy_of("get_handle", policy.ptr()),
                  .keep = keep_of("get_handle", keep)};
   detail::check_call_name(call, "get_handle");
-  OpContext::take();  // a surrounding op() names this forward() by its handle
+  OpContext::take();  // tells a surrounding op() that its forward() takes part
   return std::make_unique<Handle>(ctx, std::move(call));
 }
 

@@ -44,7 +44,7 @@ void visit_value(py::handle value, const Visit& visit) {
   }
   if (!py::isinstance<torch::autograd::SavedVariable>(value)) return;
   const auto& saved = value.cast<const torch::autograd::SavedVariable&>();
-  // nullopt if hooks keep it, undefined if it has been freed.
+  // nullopt if hooks hold the tensor, undefined if the tensor has been freed.
   const std::optional<at::Tensor> tensor = saved.get_raw_data();
   if (tensor && tensor->defined()) visit(*tensor);
 }

@@ -58,8 +58,8 @@ void set_determinism_check(Settings& settings, PyObject* value) {
   settings.options.determinism = check == "none" ? Determinism::kNone : Determinism::kMetadata;
 }
 
-/// Makes hooks of `pack` and `unpack` (and `capture_context`, if not None). The hooks share
-/// `held`.
+/// Makes hooks of `value`: (pack, unpack), (pack, unpack, capture_context) or a
+/// saved_tensors_hooks. Appends these functions, which the hooks own, to `held`.
 SavedTensorsHooks make_hooks(PyObject* value, std::vector<SharedObject>& held) {
   THPObjectPtr parts(parts_of_hooks(value));
   if (!parts) parts = as_tuple("saved_tensors_hooks", value);
@@ -164,7 +164,7 @@ void set_any_output(Settings& settings, PyObject* value) {
       as_bool("_any_output", value) ? OutputRule::kAnyLeaf : OutputRule::kTensorsOnly;
 }
 
-// Internal: a function without arguments that returns the source of an op.
+// Internal: a function without arguments that returns the lines of Python that call an op.
 void set_op_site(Settings& settings, PyObject* value) {
   TORCH_CHECK_TYPE(PyCallable_Check(value), "[checkpoint] _op_site: expected a function, got ",
                    type_of(value), ".");
@@ -176,7 +176,7 @@ void set_op_site(Settings& settings, PyObject* value) {
   };
 }
 
-/// A name, and the flag that it sets or the function that applies it.
+/// An option's name, and the flag that the option sets or the function that parses its value.
 using Option = std::pair<std::string_view,
                          std::variant<bool CheckpointOptions::*, void (*)(Settings&, PyObject*)>>;
 
@@ -209,7 +209,7 @@ void apply(const Option& option, Settings& settings, PyObject* value) {
   }
 }
 
-/// The option that `name` resembles, or whose last word it is (as in C++'s `name`); empty if none.
+/// The option that is spelled nearly like `name`, or has `name` as its last word; empty if none is.
 std::string nearest_option(std::string_view name) {
   py::list known;
   for (const Option& option : kOptions) {
@@ -242,7 +242,7 @@ py::dict keywords_of(const Settings& settings) {
                            : py::dict();
 }
 
-// Live regions share the hooks, and so the objects in them.
+// False while a live region shares the Python objects in the options.
 bool holds_objects_alone(const Settings& settings) {
   const auto& hooks = settings.options.state_hooks;
   if (settings.options.offload_store.use_count() > 1) return false;
@@ -259,7 +259,7 @@ bool holds_objects_alone(const Settings& settings) {
 }  // namespace
 
 THPObjectPtr as_tuple(const std::string& name, PyObject* value) {
-  // text is a sequence of letters
+  // text would become a tuple of letters
   const bool is_text = PyUnicode_Check(value) || PyBytes_Check(value);
   THPObjectPtr items(is_text ? nullptr : PySequence_Tuple(value));
   if (items) return items;

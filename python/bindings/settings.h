@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The options of a Python caller.
+// The options of checkpoint() as Python passes them.
 #pragma once
 
 #include <torch/csrc/python_headers.h>
@@ -21,7 +21,7 @@
 
 namespace remat::python {
 
-/// The options in C++ form, and what Python needs besides them.
+/// The options in C++ form, and data that only Python needs.
 class Settings final : public WrapperState {
  public:
   int traverse(visitproc visit, void* argument) const override;
@@ -31,7 +31,7 @@ class Settings final : public WrapperState {
   CheckpointOptions options;
   OutputRule output_rule = OutputRule::kTensorsOnly;
 
-  /// The given keywords as a dict, or null for none. Pickle makes equal Settings from them.
+  /// The keywords of checkpoint(), a dict, or null for none. Pickle makes equal Settings from them.
   SharedObject keywords;
 
   /// The Python objects in `options`, for the garbage collector.
@@ -45,7 +45,7 @@ class Settings final : public WrapperState {
 /// Converts any iterable to a tuple, which holds the items. Throws TypeError that names `name`.
 THPObjectPtr as_tuple(const std::string& name, PyObject* value);
 
-/// Calls `visit("name[i]", item)` for each item of an iterable. Throws likewise.
+/// Calls `visit("name[i]", item)` for each item of an iterable. Throws TypeError for other values.
 template <class Visit>
 void for_each_item(const std::string& name, PyObject* value, Visit&& visit) {
   THPObjectPtr items = as_tuple(name, value);
@@ -53,7 +53,7 @@ void for_each_item(const std::string& name, PyObject* value, Visit&& visit) {
     visit(name + "[" + std::to_string(i) + "]", PyTuple_GET_ITEM(items.get(), i));
 }
 
-/// Applies one keyword of checkpoint(). Throws TypeError or ValueError that names it.
+/// Applies one keyword of checkpoint(). Throws TypeError or ValueError that names the keyword.
 void set_option(Settings& settings, std::string_view name, PyObject* value);
 
 /// Takes checkpoint(cuts=...): None, or an object with the attributes of remat.Cuts. Throws

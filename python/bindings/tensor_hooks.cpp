@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Compares torch's dicts of hooks with their earlier contents, and sets the counter of its handles.
+// Compares torch's dicts of hooks with their earlier contents, and sets the id of the next handle.
 #include "tensor_hooks.h"
 
 #include <torch/csrc/Exceptions.h>
@@ -56,7 +56,7 @@ pybind11::object copy_of(PyObject* hooks) {
                                                                            : nullptr);
 }
 
-/// True if both have the same hooks in the same order; either may be null.
+/// True if both dicts have the same hooks in the same order; either dict may be null.
 bool is_same(PyObject* hooks, PyObject* before) {
   const auto size = [](PyObject* dict) { return dict ? PyDict_GET_SIZE(dict) : 0; };
   if (size(hooks) != size(before)) return false;

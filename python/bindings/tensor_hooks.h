@@ -14,22 +14,22 @@
 namespace remat::python {
 
 /// Note [Handles of hooks]: a function may store the handle of a hook outside (self.handle = ...)
-/// to remove the hook later. Its replay stores another handle there, whose hook TensorHookDicts
-/// removes again. A handle's id is the key of its hook in a dict; with the key that the forward's
-/// handle had, the replay's handle removes the forward's hook.
+/// to remove the hook later. The replay stores another handle there, and TensorHookDicts removes
+/// the replay's hook again. The handle that stays must then remove the forward's hook. A handle
+/// finds its hook by id, the hook's key in a dict, so the replay's handles get the forward's ids.
 
 /// The handle ids of a function's forward. Construct and use under the GIL.
 class HookHandleIds {
  public:
   HookHandleIds();
 
-  /// Call when the forward has run: if it made no handles, none need the same ids.
+  /// Call when the forward has run. If it made no handles, the replay uses ids of its own.
   void finish_forward();
 
   /// The id of the next handle.
   static int64_t next();
 
-  /// Notes that code which runs in the forward only made handles on this thread.
+  /// Notes that a SAVE call, which no replay runs, made handles on this thread.
   static void note_in_forward_only();
 
  private:
@@ -56,8 +56,8 @@ class HookHandleIdsAgain {
 /// Lets remat count the hooks in a dict: see count_hooks(). Call once.
 void count_hooks_in_dicts();
 
-/// torch keeps the hooks of a tensor in two dicts, which LibTorch sees as one hook each. Construct
-/// under the GIL.
+/// Restores the hooks of tensors at its end. torch keeps a tensor's Python hooks in two dicts, each
+/// of which LibTorch sees as one hook. Construct under the GIL.
 class TensorHookDicts final : public KeptHooks {
  public:
   explicit TensorHookDicts(c10::ArrayRef<at::Tensor> tensors);
@@ -70,10 +70,10 @@ class TensorHookDicts final : public KeptHooks {
   struct [[gnu::visibility("hidden")]] Kept {
     at::Tensor tensor;
     pybind11::object gradient;     // a copy of the dict of gradient hooks; null if there was none
-    pybind11::object accumulated;  // likewise for register_post_accumulate_grad_hook
+    pybind11::object accumulated;  // a copy of the dict of post-accumulate hooks, or null
   };
 
-  /// Calls `visit(hooks, before)` for both dicts of the tensor; either may be null.
+  /// Calls `visit(hooks, before)` with each dict of the tensor and its copy; either may be null.
   template <class Visit>
   static void visit_dicts(const Kept& kept, Visit&& visit);
 

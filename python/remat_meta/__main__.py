@@ -25,7 +25,7 @@ from remat_meta._launch import check_budget, run_patched, run_within_budget
 
 
 def device_state() -> str:
-    """Says who has torch's one free device."""
+    """Says which library has taken torch's spare device, PrivateUse1."""
     name = torch._C._get_privateuse1_backend_name()
     if name == "remat_meta":
         return "remat_meta is registered"
@@ -97,7 +97,7 @@ def parser_of_runs() -> argparse.ArgumentParser:
 
 
 def complete_from_environment(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
-    """Takes from the environment what no option gives."""
+    """Takes both options from the environment if neither is given."""
     if not given.patch and not given.memory_budget:
         patch = os.environ.get("REMAT_PATCH", "")
         if patch not in ("", "0", "1"):

@@ -3,8 +3,8 @@
 """Compares the settings of regions between ranks before the first backward.
 
 When a rank first meets a region in a forward, it writes the region's settings to the store of the process group; when it
-begins a backward, it reads what other ranks have written. It uses only the store, and no rank waits for another one's
-backward, so that stages of a pipeline may take turns.
+begins a backward, it reads what other ranks have written. Ranks use only the store, and no rank waits for the backward of
+another rank, so that stages of a pipeline may take turns.
 """
 
 import dataclasses
@@ -23,10 +23,10 @@ import torch
 from . import _C, _default_group
 
 _VARIABLE = "REMAT_AGREEMENT"
-_OF_ONE_RANK = {_VARIABLE, "REMAT_RECORD", "REMAT_RECORD_LINES", "REMAT_TRACE", "REMAT_DEBUG"}  # they only observe
+_OF_ONE_RANK = {_VARIABLE, "REMAT_RECORD", "REMAT_RECORD_LINES", "REMAT_TRACE", "REMAT_DEBUG"}  # ranks may differ in these
 
-_PATIENCE_S = 3.0  # in the first backward, for ranks that have met no region, or only some of this rank's
-_LATER_PATIENCE_S = 1.0  # in a later backward, when this rank has met another region
+_PATIENCE_S = 3.0  # wait in the first backward, for ranks that have met no region, or only some of this rank's
+_LATER_PATIENCE_S = 1.0  # wait in a later backward, when this rank has met another region
 _POLL_S = 0.005
 _LOOK_AGAIN_S = 1.0
 _KNOWN_COUNT = 1000
@@ -114,8 +114,8 @@ class _Agreement:
     """The agreement of one process group, as this rank sees it.
 
     A rank is at a place: the list of the regions that it has met so far and of the backward passes that it has begun after
-    them, in order. For each place the store counts the ranks that have reached it and those that have left it. Ranks in
-    between may still come to where this rank is, so this rank waits for them.
+    them, in order. For each place the store counts the ranks that have reached the place and those that have left it. Ranks
+    at an earlier place of this rank may still come to its present one, so this rank waits for them.
     """
 
     def __init__(self, store, rank, world):
@@ -192,11 +192,11 @@ class _Agreement:
 
 
 _current = None
-_known = {}  # settings of the current group's regions, so that their text is not made at each call
+_known = {}  # regions already reported to the current group: their settings are not turned into text again
 
 
 def _unless_store_is_gone(use, *args):
-    """Stops comparing if the rank that hosts the store has ended, which is no reason to fail."""
+    """Calls use(*args). If the rank that hosts the store has ended, stops comparing, and does not raise."""
     try:
         use(*args)
     except RuntimeError as error:

@@ -29,7 +29,7 @@ _NO_FUNCTION: typing.Any = object()  # fn if auto_checkpoint() is used as a deco
 
 _logger = logging.getLogger("remat_meta")
 
-# By module, because others (accelerate, for example) wrap the forward once more.
+# The _AutoCheckpointed of each module, since module.forward may be wrapped again, by accelerate for example.
 _by_module = weakref.WeakKeyDictionary()
 
 
@@ -37,7 +37,7 @@ def _run_eagerly(run, args, kwargs):
     return _C._run_eagerly(run, args, kwargs)
 
 
-# Makes a graph break with a reason, as torch.compiler.disable() does, which takes a second to load.
+# Makes a graph break with a reason. torch.compiler.disable() would do so too, but takes a second to load.
 _frames = torch._C._dynamo.eval_frame
 _frames.set_code_exec_strategy(
     _run_eagerly.__code__, _frames._FrameExecStrategy(_frames._FrameAction.SKIP, _frames._FrameAction.DEFAULT)
@@ -183,7 +183,7 @@ def _path_text(plan):
 
 
 def _find_compiled(fn):
-    """Names what torch.compile has compiled, fn or a module in it; None if nothing."""
+    """Returns a text for the error if torch.compile has compiled fn or a module in fn, else None."""
     if not isinstance(fn, torch.nn.Module):
         return "a function" if hasattr(fn, "_torchdynamo_orig_callable") else None
     for path, module in fn.named_modules():
@@ -250,17 +250,17 @@ def auto_checkpoint(
     """Makes the steps of a model, or of any function, fit a memory budget; gradients stay bitwise the same.
 
     A module is returned itself: its forward is wrapped, its class and state_dict are untouched. Any other callable is
-    returned wrapped; without fn this is a decorator: @auto_checkpoint(memory_budget="60%"). Call it as before, in grad mode,
-    with one backward for each call; without grad mode it is a plain call.
+    returned wrapped; without fn this is a decorator: @auto_checkpoint(memory_budget="60%"). Call the result as before, in
+    grad mode, with one backward for each call; calls without grad mode are plain.
 
     Give one budget: memory_budget, bytes beyond what is alive when the step begins (an int or "8GB"), or "60%" of the peak
     without remat; of_peak, that share as a number; fraction, from 0 (the least possible) to 1 (nothing is recomputed);
-    device_bytes, all that weights, gradients, optimizer and step may take together. Without one, REMAT_MEMORY_BUDGET counts.
+    device_bytes, all that weights, gradients, optimizer and step may take together. Default: the variable REMAT_MEMORY_BUDGET.
 
-    The first `steps` steps are measured as they run, on a tape that keeps little, and planned, within a second for most
-    models. The first one does not know the budget yet. fn is called exactly once in each step. `plan` is the path of a file:
-    if it exists, its plan is used and nothing is measured; otherwise the plan is saved there. `offload` is a store of
-    remat.offload() with a max_leaving_bytes: plans may move kept tensors there.
+    The first `steps` steps are measured as they run, with most tensors recomputed; then a plan is made, within a second for
+    most models. The first step does not know the budget yet. fn is called exactly once in each step. `plan` is the path of a
+    file: if the file exists, its plan is used and nothing is measured; otherwise the plan is saved there.
+    `offload` is a store of remat.offload() with a max_leaving_bytes, to which plans may move kept tensors.
 
     Raises ValueError if no plan fits, with the least budget and what prevents a lower one; NotImplementedError for an op that
     no tape can replay, with its name, and for functions that torch.compile has compiled.

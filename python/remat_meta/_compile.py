@@ -3,10 +3,10 @@
 """Python code that torch.compile traces in place of regions and named calls.
 
 Note [Lowered regions]: a compiled function has one graph, from which the compiler's partitioner makes a forward and a
-backward. The graph can contain checkpoints: nodes with a graph of their own and a policy for what is kept of it. A region
-becomes such a node, and a named call becomes an annotation of its ops' nodes (_graph_policy.py). A region in a region becomes
-an annotation, too: the outer region keeps nothing of it, as in eager code. The regions and calls that are open where Dynamo
-traces are tracked by functions that Dynamo calls instead of tracing them.
+backward. The graph can contain checkpoints: nodes with an inner graph and a policy for the values to keep. A region becomes
+such a node, and a named call becomes an annotation of its ops' nodes (_graph_policy.py). An inner region becomes an
+annotation, too: the outer region keeps nothing of the inner one, as in eager code. Functions that Dynamo calls instead of
+tracing them keep a list of the regions and calls that are open where Dynamo traces.
 """
 
 import collections
@@ -42,7 +42,7 @@ def _key(wrapper):
 # Functions that Dynamo calls without tracing them. Their results are constants for Dynamo.
 
 
-# A region or call whose function Dynamo is tracing; `names`: those of the calls in a region.
+# A region or call whose function Dynamo is tracing; `names`: the names of the calls in a region.
 _Open = collections.namedtuple("_Open", "key is_region names")
 
 
@@ -70,7 +70,7 @@ _NOTED, _UNSEEN, _OUTSIDE = "noted", "unseen", "outside"
 
 
 def _open_region(key):
-    """Returns the kind of the region, or in brackets the reason why it is not in the graph."""
+    """Returns _INNER or _OUTER, or the text of an error ("[compile] ...") if the region cannot be in the graph."""
     opened = _opened()
     refusal = refusal_of(options_of(key))
     if torch._C._functorch.peek_interpreter_stack() is not None and _C._has_policy(region_of(key)):
@@ -83,7 +83,7 @@ def _open_region(key):
 
 
 def _open_call(key):
-    """Returns what to do with the call, or in brackets the reason why it is not in the graph."""
+    """Returns _NOTED, _UNSEEN or _OUTSIDE, or the text of an error ("[compile] ...") if the call cannot be in the graph."""
     policy, keep, name = key.split(" ", 2)
     opened = _opened()
     regions = [one for one in opened if one.is_region]
@@ -108,7 +108,7 @@ def _close():
 
 
 def _key_of_options(*items):
-    """Returns the key, or the error of checkpoint() in brackets."""
+    """Returns the region's key, or the text of checkpoint()'s error ("[compile] ...")."""
     try:
         return key_of(_C.checkpoint(**dict(items)))
     except Exception as error:
@@ -143,7 +143,7 @@ def _has_only_tensors(value):
 
 
 def _run_region(function, key, args, kwargs):
-    if _is_exporting():  # a tracer whose graph has no checkpoints
+    if _is_exporting():  # exported graphs have no checkpoints
         return function(*args, **kwargs)
     where = _open_region(key)
     _graph_break_if(where)
@@ -187,7 +187,7 @@ def _run_call(function, key, args, kwargs):
         _close()
 
 
-# Entries in the dicts of types. Their results may leave the graph and are then as they would be without a compiler.
+# Functions for the dicts of our types. Their results may leave the graph, and then act as without a compiler.
 
 
 def _call_entry(self, /, *args, **options):
@@ -225,7 +225,7 @@ def _call_named(self, /, *args, **kwargs):
     return _run_call(self.__wrapped__, self._graph_key, args, kwargs)
 
 
-# Substitutes for functions.
+# Functions that Dynamo traces in place of remat's own.
 
 
 def _checkpoint(*args, **options):
@@ -330,7 +330,7 @@ def _is_recomputing():
 
 
 def _bound(variable, name):
-    """Returns the region that a class has under that name and that binds to instances as a function does; else None."""
+    """Returns the attribute `name` of the value's class if it is a region or named call to bind to the value; else None."""
     found = inspect.getattr_static(type(variable.value), name, None)
     return found if isinstance(found, _KINDS) and name not in getattr(variable.value, "__dict__", ()) else None
 
@@ -344,8 +344,8 @@ def _bind(getattr_of, variable, tx, name):
 
 
 def _check(check_verbose, function, *args, **kwargs):
-    """Says whether Dynamo traces a frame. A method whose function is a region has no frame, and Dynamo makes one that calls it.
-    Frames of remat_meta are not compiled on their own; functions called in traced code are inlined."""
+    """Says whether Dynamo skips a function. A method whose function is a region has no frame, so Dynamo makes a frame that calls
+    the method. Frames of remat_meta are not compiled on their own; functions called in traced code are inlined."""
     if isinstance(function, types.MethodType) and isinstance(function.__func__, _KINDS):
         return torch._dynamo.trace_rules.SkipResult(True, "a region has no frame")
     if isinstance(function, types.CodeType) and function.co_filename in _NEVER_COMPILED:
@@ -370,7 +370,7 @@ def _teach_dynamo():
         _C.op.__wrapped__: _op,
         _C.is_recomputing.__wrapped__: _is_recomputing,
         _C.recompute_needs_tensor.__wrapped__: _nothing,
-        _C._push_functional_call: _nothing,  # this is for replays, of which a graph has none
+        _C._push_functional_call: _nothing,  # calls are noted for replays only, and graphs have no replays
         _C._pop_functional_call: _nothing,
         torch_checkpoint.__wrapped__: _torch_checkpoint,
     }.items():
@@ -385,7 +385,7 @@ def install():
     after_import("torch._dynamo", _teach_dynamo)
 
 
-# These change only our own types.
+# The calls below change only our own types.
 for _kind, _traced in zip((_C.Entry, *_KINDS), (_call_entry, _call_builder, _call_region, _call_named), strict=True):
     _C._set_traced(_kind, "__call__", _traced)
 _C._set_graph_key_maker(_key)

@@ -40,18 +40,18 @@ def _put_together(kinds, lists, given=()):
 
 
 def _copy(tensor):
-    """Copies the tensor with its layout; returns it unchanged where elements share memory."""
+    """Returns a copy with the same strides, or the tensor itself if its elements share memory."""
     copy = tensor.clone()
     return copy if copy.stride() == tensor.stride() else tensor
 
 
 def _call(run, graph, kinds, read, written, numbers):
-    """The work of the op; tapes keep the first three arguments and call it with their own tensors.
+    """Runs the graph for the op. Tapes keep the first three arguments and pass their own values for the others.
 
-    Returns the new tensors; then the kinds of all results, followed by the numbers.
+    Returns the new tensors, and a list: the number of results, the kinds of the results, the numbers among them.
     """
     if graph.fx_kwargs.get("is_backward"):
-        # A backward graph may overwrite saved tensors, which only a replay of what computed them would read later.
+        # A backward graph may overwrite saved tensors: in plain code nobody reads them later, but a replay may.
         read = [_copy(tensor) for tensor in read]
     given = _put_together(kinds, {_READ: read, _WRITTEN: written, _NUMBER: numbers})
     places = {id(value): place for place, value in enumerate(given) if isinstance(value, Tensor)}
@@ -72,7 +72,7 @@ def _run_as_op(run, graph, inputs):
 
 
 def _as_op_in_regions(run):
-    """Returns a method that calls `run`, or in a region the op that calls it."""
+    """Returns a method that calls `run`, or in a region the op that calls `run`."""
 
     @functools.wraps(run)
     def call(self, inputs):
@@ -93,7 +93,7 @@ def stand_ins(tensors):
 
 
 def _bumping_stand_ins(increment_version):
-    """Compiled code bumps the versions of what its graph wrote; a replay wrote only stand-ins, so it bumps theirs."""
+    """Compiled code bumps the versions of tensors that its graph wrote; in a replay, bumps those of the stand-ins written."""
 
     @functools.wraps(increment_version)
     def call(tensors):

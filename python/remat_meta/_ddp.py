@@ -2,8 +2,8 @@
 
 """Regions around a DistributedDataParallel module.
 
-DDP's forward prepares the reduction of gradients for one backward and broadcasts buffers. That happens once, in the forward,
-hidden from regions; replays repeat only what it does to inputs and outputs.
+DDP's forward prepares the reduction of gradients for one backward and broadcasts buffers. Both happen once, in the forward,
+hidden from regions; replays repeat only what DDP does to inputs and outputs.
 """
 
 import functools
@@ -44,7 +44,7 @@ def _pre_forward(self, *inputs, **kwargs):
 
 @functools.wraps(_finish)
 def _post_forward(self, output):
-    """In a replay, only copies the outputs, which is all that a forward without synchronization does."""
+    """In a replay, runs as a forward without synchronization, which only copies the outputs."""
     if not _C._in_replay():
         return _finish(self, output)
     synchronizes = self.require_backward_grad_sync, self.require_forward_param_sync

@@ -10,7 +10,7 @@ import torch
 _ONE_PROCESS = ("fake", "threaded")  # backends whose ranks are not processes
 
 _followers = []
-_ended = 0  # groups of this process that ended: a new one may have the same store, with what they wrote
+_ended = 0  # number of groups that have ended: a new group may get their store, with their entries in it
 
 
 def _members_of(group):
@@ -32,7 +32,7 @@ def _tell(members):
 
 @functools.cache
 def watch():
-    """Notes from now on how many groups have ended. All ranks must begin with the same group."""
+    """Counts from now on the groups that end. All ranks must call this in the lifetime of the same group."""
     if not torch.distributed.is_available():
         return
     c10d = torch.distributed.distributed_c10d

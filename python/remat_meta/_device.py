@@ -4,7 +4,7 @@
 
 torch takes a registered device for its accelerator: torch.accelerator, DataLoader, fork_rng and
 torch.utils.checkpoint then use torch.remat_meta. The device computes nothing and is registered
-only where no other device computes, so it is never available, and waits return at once.
+only where no other device computes, so is_available() is false, and waits return at once.
 """
 
 import contextlib
@@ -64,7 +64,7 @@ def _make_module():
 
 
 def _check_alone():
-    """Raises where torch has another accelerator. Unlike the library's check, it does not initialise CUDA: forks may use it."""
+    """Raises if torch has another accelerator. Unlike the check in C++, leaves CUDA uninitialised, so that forks may use CUDA."""
     count = torch.accelerator.device_count()
     if count > 0:
         raise NotImplementedError(
@@ -80,8 +80,8 @@ def register_device() -> None:
     """Gives torch's spare device (PrivateUse1) the name remat_meta until the process ends; adds torch.remat_meta, a module.
 
     From then on torch.device("remat_meta") is a device whose tensors have shapes and dtypes but no data: a whole model fits on
-    it. torch takes it for its accelerator; see torch.remat_meta. A second call does nothing. Raises NotImplementedError, and
-    changes nothing, if another library has the device, or if the process sees a GPU or another accelerator.
+    it. torch takes the device for its accelerator; see torch.remat_meta. A second call does nothing. Raises
+    NotImplementedError, and changes nothing, if another library has PrivateUse1, or if the process sees another accelerator.
     """
     name = torch._C._get_privateuse1_backend_name()
     if name == "remat_meta" and hasattr(torch, "remat_meta"):

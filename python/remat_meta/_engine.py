@@ -2,8 +2,8 @@
 
 """Reports to regions the backward passes inside their functions.
 
-torch's Python code calls its engine directly, not the engine that C++ installs. So its engine object is replaced by one
-that does the same and reports to regions before and after. The first region of the process installs it.
+torch's Python code calls its own engine object, not the engine that remat installs in C++. So an Engine takes the place of
+that object: it also reports each backward to regions, before and after. The first region of the process installs it.
 """
 
 import functools
@@ -15,7 +15,7 @@ from ._compiled_graphs import stand_ins
 
 
 def _edges(tensors):
-    """Returns the tensors at which the engine starts or ends, without graph edges that are no tensors."""
+    """Returns the tensors that require grad at which a backward starts or ends; GradientEdge objects are left out."""
     return [t for t in tensors if isinstance(t, torch.Tensor) and t.requires_grad]
 
 

@@ -4,9 +4,9 @@
 
 Note [Sharded modules]: fully_shard gives a module hooks that gather its weights before its forward and free them
 after it, and gives tensors hooks that do so in backward. These ops are hidden from regions. Casts of inputs and
-outputs are visible to regions. A replay that calls the hooks casts as the forward did. Otherwise it acts like FSDP's
-own hook before a backward: it gathers the weights if needed, and FSDP reduces their gradients and frees them after
-the backward. A replay that does not call the module gathers the memory that it needs: Note [Gathered memory].
+outputs are visible to regions. In a replay the module's hooks cast as in the forward. In all else they act like FSDP's
+own hook before a backward: they gather the weights if needed, and FSDP reduces the gradients and frees the weights
+after the backward. A replay that does not call the module gathers the memory that it needs: Note [Gathered memory].
 """
 
 import functools
@@ -52,7 +52,7 @@ def _gather(state):
     for group in fsdp_groups(state):
         if group.is_unsharded:
             continue
-        # The user may declare that a backward does not need them (unshard_in_backward); the replay does.
+        # The user may declare that a backward needs no weights (unshard_in_backward); the replay needs them.
         with group.use_training_state(TrainingState.IDLE):
             group.unshard()
             group.wait_for_unshard()

@@ -20,7 +20,7 @@ _swap = stateless._reparametrize_module
 @functools.wraps(_swap)
 @contextlib.contextmanager
 def _reparametrize_module(module, parameters_and_buffers, *args, **kwargs):
-    # Copied, because at its end torch puts values of the module into the user's dict.
+    # Copied, because torch puts values of the module into the user's dict at the end of the call.
     _C._push_functional_call((module, dict(parameters_and_buffers), args, kwargs))
     try:
         with _swap(module, parameters_and_buffers, *args, **kwargs):

@@ -2,8 +2,8 @@
 
 """The policies of regions and named calls for ops that torch.compile traces.
 
-A compiler's graph has regions and named calls as annotations of its nodes, torch.fx.traceback.annotate(), which it keeps
-through all of its passes. An annotation names a region by a key, a string of its options.
+In a compiler's graph, regions and named calls are annotations of nodes (torch.fx.traceback.annotate()), which the compiler
+keeps through all of its passes. An annotation names a region by a key, a string made of the region's options.
 """
 
 import itertools
@@ -27,7 +27,7 @@ _IGNORED = {"region_name", "preserve_rng_state", "determinism_check", "early_sto
 _KNOWN = _IGNORED | {"policy", "_any_output", "_op_site"}
 _WITHOUT_NAMES = ("region_name", "_op_site")  # options in which regions of one key may differ
 _regions = {}  # by key: one region, never freed
-_regions_with_functions = {}  # by key: the live regions, since such a key is bound to a function
+_regions_with_functions = {}  # by key, for options with a policy function: the live regions
 _numbers = weakref.WeakKeyDictionary()  # by function
 _next_number = itertools.count()
 
@@ -104,7 +104,7 @@ def _is_save(policy, where):
 
 
 def policy_of_call(region, name, given):
-    """Returns the policy of the region's rules for the call, or else the call's own."""
+    """Returns the policy that the region's rules give to the call, or else `given`, the call's own."""
     return _C._policy_of_call(region, name) or CheckpointPolicy(given)
 
 
@@ -151,7 +151,7 @@ class Answers:
 
 
 def contexts_of(key, weights=()):
-    """As create_selective_checkpoint_contexts(), with each run counting its ops from 0."""
+    """Makes contexts like create_selective_checkpoint_contexts(); each run of the region counts its ops from 0."""
     for rule in _C._rules_of_composites(region_of(key)):
         raise NotImplementedError(
             f"[compile] policy, rule {rule}: expected ops that a graph has, got one that is made of others, which alone are in "

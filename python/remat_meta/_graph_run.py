@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Runs regions of a graph, by the compiler's next stage or as they are.
+"""Runs the regions in a graph of Dynamo.
 
-The next stage takes torch's own checkpoint, with contexts made from our policy. Backends without such a stage ("eager", and
-those that return graph.forward) would take it too, but lose random numbers and write buffers twice. There such a node is run
-as a region of ours, as in eager code.
+A backend that traces the graph again (aot_eager, inductor) gets torch's own checkpoint, with contexts made from our policy.
+A backend that calls the graph as it is ("eager", or one that returns graph.forward) would run torch's checkpoint too, which
+would lose random numbers and write buffers twice. With such a backend a region runs as a region of ours, as in eager code.
 """
 
 import contextlib
@@ -37,8 +37,8 @@ def _has_notes(graph, *kinds):
 
 
 def _needs_contexts(key, graph):
-    """Returns True if a policy or a call decides about the graph. Otherwise nothing is kept, and no contexts are needed;
-    torch.func's transforms do not run under contexts."""
+    """Returns True if a policy, a named call or a collective decides what the region keeps. Otherwise it keeps nothing, and runs
+    without contexts, under which torch.func's transforms do not work."""
     has_collectives = any("c10d" in str(target) for target in _targets(graph))
     return has_collectives or _has_notes(graph, CALL) or _C._has_policy(region_of(key))
 
@@ -59,7 +59,7 @@ class _Graph(torch.fx.Interpreter):
 
 
 def _policy(context, op, *args, **kwargs):
-    """The policy function of a region of a graph."""
+    """The policy function of the regions that _run_as_region() makes."""
     is_saved = _Graph.here.answers.is_saved(context, op, args, kwargs, _Graph.here.notes)
     return CheckpointPolicy.SAVE if is_saved else None
 
@@ -83,7 +83,7 @@ def _run_as_region(key, graph, args):
 
 
 def _weights(graph, args):
-    """Returns the arguments that are leaves which require grad; the compiler's own tensors do not tell."""
+    """Returns the arguments that stand for leaves which require grad, by the graph's example values: `args` do not tell."""
     inputs = [node.meta.get("example_value") for node in graph.graph.nodes if node.op == "placeholder"]
     return [arg for value, arg in zip(inputs, args, strict=True) if _is_weight(value)]
 
@@ -93,7 +93,7 @@ def _is_weight(value):
 
 
 def _in_contexts(run, args, contexts):
-    """Runs torch's checkpoint and closes its contexts, which it leaves open as long as an exception of `run` is kept."""
+    """Runs torch's checkpoint and closes its contexts, which torch leaves open as long as an exception of `run` is kept."""
     checkpoint = stock._checkpoint_without_reentrant_generator(run, False, contexts, "default", False, True, *args)
     with contextlib.closing(checkpoint):
         next(checkpoint)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Finds what a graph with regions writes of memory that it is given: buffers, captured tensors, arguments.
+"""Finds writes of a graph with regions to memory from outside the graph: buffers, captured tensors, arguments.
 
-A compiler writes such memory at the end of its forward, and its checkpoint runs ops again in the backward. These read the
+Compiled code writes such memory at the end of its forward. Ops that its checkpoint runs again in the backward then read the
 written values, and gradients are silently wrong. In eager code a region restores the values that the ops have read, or raises.
-So a region is refused if an op in it reads what is written later, or if ops outside read what it writes. Memory that the graph
-allocates is safe, and so is memory that is only written, as running statistics are.
+So a region is refused if it reads memory that is written later, or if ops outside read memory that the region writes. Memory
+that the graph allocates is safe, and so is memory that is only written, as running statistics are.
 """
 
 import inspect
@@ -21,7 +21,7 @@ _OPERATORS = {f"i{name}" for name in (
 )}  # fmt: skip
 _OPERATORS |= {f"__{name}__" for name in _OPERATORS} | {"setitem", "__setitem__"}
 _STATISTICS = ("running_mean", "running_var", "input_mean", "input_var")
-_Use = namedtuple("_Use", "node region place is_saved")  # `region`: its graph; None outside regions
+_Use = namedtuple("_Use", "node region place is_saved")  # `region`: the region's graph; None outside regions
 
 
 def _memory_of(value):
@@ -81,8 +81,8 @@ def _is_plain(value):
 
 
 def _writes_when_run(node):
-    """Returns the memory whose version rises when the node runs with tensors without memory. Some functions write without saying
-    so, as embedding(max_norm=1) does."""
+    """Runs the node with tensors without data, and returns the memory whose version rises. Some functions write memory without
+    declaring it, as embedding(max_norm=1) does."""
     mode = torch._guards.detect_fake_mode()
     given = {one: one.meta.get("example_value") for one in node.all_input_nodes}
     if mode is None or not all(_is_plain(value) for value in given.values() if isinstance(value, torch.Tensor)):
@@ -103,7 +103,7 @@ def _writes_when_run(node):
             call = node.target if node.op == "call_function" else getattr(type(args[0]), node.target)
             call(*args, **kwargs)
     except Exception:
-        return set()  # the graph calls it in another way
+        return set()  # the graph calls the function in another way
     return {_memory_of(one) for one, fake in fakes.items() if fake._version != versions[one]}
 
 
@@ -120,7 +120,7 @@ def _read(node):
 
 
 def _is_saved(node, region):
-    """Returns True in a call that the region's policy, or else the call itself, SAVEs."""
+    """Returns True for a node in a named call that the region's policy, or else the call's own policy, keeps."""
     notes = node.meta.get("custom") or {}
     calls = {note.removeprefix(CALL): policy for note, policy in notes.items() if note.startswith(CALL)}
     if region is None or not calls:
@@ -176,7 +176,7 @@ def _refusal(names, memory, read, write):
 
 
 def note_writes(graph):
-    """Stores in the meta of each region of the whole graph why it is refused."""
+    """Stores in the meta of each region that is refused the reason. `graph`: the whole graph."""
     if all(region is None for _, region in _nodes_of(graph)):
         return
     names = {_memory_of(node): node.name for node in graph.graph.nodes if node.op == "placeholder"}

@@ -2,8 +2,8 @@
 
 """Compiled functions and higher-order operators (cond, scan, while_loop) in regions of eager code.
 
-The ops that these functions call belong to the region. Ops that a compiler runs itself, on tensors without memory, do not: most
-of these operators trace their functions at each call.
+The ops that these functions call belong to the region. Ops on tensors without memory, which a compiler runs to trace, do not
+belong to it: most higher-order operators trace their functions at each call.
 """
 
 import functools
@@ -29,5 +29,5 @@ def hide_compilers():
 
 
 def install():
-    # Higher-order operators are Python's and have no kernel for the interception keys; the keys below do.
+    # Higher-order operators are written in Python, and have kernels only for keys below the interception keys.
     torch._ops.key_extractor = functools.partial(_C._call_without_bits, torch._ops.key_extractor)

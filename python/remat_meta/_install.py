@@ -69,7 +69,7 @@ def on_first_use():
     return _is_done
 
 
-# Dynamo calls such a function while it traces. So a compiled function may be the first user.
+# Dynamo calls a function with this mark while it traces. So the first use may be in a compiled function.
 on_first_use._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 

@@ -26,14 +26,14 @@ _WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 
 
 def _is_model(module):
-    """Returns True for a module with parts that trains parameters, unlike a loss or a single layer."""
+    """Returns True for a module with submodules that trains parameters, unlike a loss or a single layer."""
     return any(p.requires_grad for p in module.parameters()) and next(module.children(), None) is not None
 
 
 def wrap_outermost_modules(memory_budget):
-    """Makes each model that is called in training mode, and not by another module, an auto_checkpoint() from now on.
+    """From now on wraps each model in auto_checkpoint() when it is called in training mode, and not by another module.
 
-    Returns a function that returns the number of such models.
+    Returns a function that returns the number of models wrapped so far.
     """
     call = nn.Module.__call__
     running = threading.local()

@@ -34,10 +34,10 @@ def offload(
     """Returns a store for OFFLOAD calls and rules: checkpoint(offload_store=offload("host")).
 
     Kept tensors leave the device while the forward continues: a storage is copied once for all tensors that
-    share it, when nobody else holds it any more, and freed when the copy is done. It is fetched while the
-    backward runs, before it is needed: in the order of the last step if this step has put the same sizes,
-    else the last put first. What has not left when backward needs it stays. Several regions, steps and
-    threads may share a store, and should: it reuses the memory that it has allocated.
+    share it, when nobody else holds it any more, and freed when the copy is done. Storages are fetched while
+    the backward runs, before they are needed: in the order of the last step if this step has put the same
+    sizes, else the last put first. A storage that has not left when backward needs it stays. Several regions,
+    steps and threads may share a store, and should: the store reuses the memory that it has allocated.
 
     memory: "host", host memory, pinned where the device profits from that; "disk", an unnamed file in
         `directory`; or both, in the order in which they are filled: ("host", "disk").

@@ -5,8 +5,8 @@
 Note [Agreed plans]: a replay gathers the weights that it needs, so ranks with different plans would gather in different
 orders and wait for each other forever. Ranks measure different numbers, hence make different plans. So after each measured
 step, the lowest of the ranks that gather together writes its decision to the store of the default group: nothing yet, a plan,
-or that there is none. The others wait for it and do the same, after the same step. Ranks that gather together wait for each
-other in each step anyway, so no pipeline stalls. Other ranks are not involved.
+or that there is none. The others wait for this decision and follow it after the same step. Ranks that gather together wait for
+each other in each step anyway, so no pipeline stalls. Ranks that gather with no other rank are not involved.
 """
 
 import collections
@@ -22,13 +22,13 @@ import torch
 from . import _default_group
 
 _POLL_S = 0.002
-_PATIENCE_S = 10.0  # after this the rank logs for whom it waits; it waits as long as the store's timeout
+_PATIENCE_S = 10.0  # after this time a waiting rank warns; it raises after the store's timeout
 
 _logger = logging.getLogger("remat_meta")
 
 
 def _ranks_that_gather_with(module):
-    """Returns the ranks with which fully_shard gathers: for a module and its submodules, or for all modules if it is None."""
+    """Returns the ranks that gather the weights of `module` and its submodules (None: of all modules) by fully_shard."""
     if "torch.distributed.fsdp" not in sys.modules:
         return set()
     from torch.distributed._composable_state import _module_state_mapping
@@ -90,7 +90,7 @@ class PlanAgreement:
         self._steps += 1
 
     def agree(self, own):
-        """Returns the lowest rank's decision after a measured step, or `own` if no other rank is concerned."""
+        """Returns the lowest rank's decision after a measured step, or `own`, this rank's, if no other rank is concerned."""
         if _current is None:
             return own
         ranks = _ranks_that_gather_with(self._module and self._module())

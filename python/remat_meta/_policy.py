@@ -50,8 +50,8 @@ class Cuts:
     groups: (first segment, last segment + 1) of segments that are first replayed together, for the
         tensors between them; the forward then keeps only the group's inputs and outputs. Groups nest:
         each level costs another run of its ops.
-    policies: one per segment, as in checkpoint(policy=...), or None; empty: the region's policy. What
-        their SAVE and OFFLOAD rules match is kept if backward or a recomputed op reads it.
+    policies: one per segment, as in checkpoint(policy=...), or None; empty: the region's policy. Values
+        that match their SAVE or OFFLOAD rules are kept if backward or a recomputed op reads them.
     keep: if given, the only values that cross cuts or are kept, besides those of policies: (record, result)
         or (record, result, CheckpointPolicy), ascending. result counts the new tensors that the
         record's op returns, then those that it writes.
@@ -66,7 +66,7 @@ class Cuts:
     keep: Sequence[tuple[int, int] | tuple[int, int, CheckpointPolicy]] | None = None
 
 
-# None is no answer, so safe_defaults() decide; that is what None, False and torch's PREFER_RECOMPUTE mean.
+# The policy for each answer of a policy function. None leaves the decision to safe_defaults().
 _ANSWERS = {
     None: None,
     False: None,

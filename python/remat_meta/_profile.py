@@ -58,7 +58,7 @@ def named_by_module(recording, root=None):
 
 @contextlib.contextmanager
 def _no_collection():
-    """Prevents garbage of others in reference cycles from being freed meanwhile."""
+    """While entered, no garbage collection runs: it would free memory that is not the step's."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -96,10 +96,10 @@ def _ends_measuring(start):
 
 @functools.cache
 def let_profilers_start():
-    """From now on torch's profiler, when it starts on a thread, ends the measurement of its previous step, which is discarded.
+    """From now on, when torch's profiler starts on a thread, the measurement of the thread's previous step ends, discarded.
 
-    Both use the same slot of the thread to observe memory. A step is measured until the next one begins, so a training loop's
-    profiler, which starts between steps, would find the slot taken. An explicit recording keeps the slot.
+    A profiler and a measurement use the same slot of the thread to observe memory. A step is measured until the next step
+    begins, so a profiler that starts between steps would find the slot taken. An explicit recording keeps the slot.
     """
     for name in ("_prepare_profiler", "_enable_profiler"):
         setattr(profiler, name, _ends_measuring(getattr(profiler, name)))
@@ -114,8 +114,8 @@ def profile(
 ) -> typing.Callable[_P, StepProfile]:
     """profile(fn)(*args) measures training steps of fn and returns a StepProfile.
 
-    fn returns its loss, or `backward` runs backward from its result. steps + 1 steps run, which keep little. Afterwards the
-    .grad of leaves is what it was; what else the steps change stays changed, such as running statistics and random numbers.
+    fn returns its loss, or `backward` runs backward from its result. steps + 1 steps run, with most tensors recomputed.
+    Afterwards leaves have their old .grad; other changes stay, such as those of running statistics and random generators.
 
     Raises NotImplementedError for an op, region or node that no tape can replay or no plan supports, with its name;
     ValueError for an invalid step; RuntimeError if steps run different ops.

@@ -18,9 +18,9 @@ Roots = torch.Tensor | collections.abc.Iterable[torch.Tensor] | None
 def format_current_memory_report(annotate: Annotate | None = None) -> str:
     """Returns a text of what the region whose function calls this holds for backward.
 
-    It has a line for the region (bytes, number of storages), one per SAVE call, and one per storage with bytes,
-    name, shape and dtype. A name is one given to save_for_backward(), or saved.<i>, or output <i> for a result that
-    recomputed code reads. The storages' bytes add up to the region's. Leaves that require grad are not counted.
+    The text has a line for the region (bytes, number of storages), one per SAVE call, and one per storage with bytes,
+    name, shape and dtype. A storage's name comes from save_for_backward(), or is saved.<i>, or output <i> for a result
+    that recomputed code reads. The storages' bytes add up to the region's. Leaves that require grad are not counted.
     `annotate` adds words to each storage.
 
     Raises RuntimeError outside regions.
@@ -36,7 +36,7 @@ def print_current_memory_report(file: typing.TextIO | None = None, annotate: Ann
 def format_saved_tensors_report(roots: Roots = None, annotate: Annotate | None = None) -> str:
     """Returns a text of all that is kept for backward in this process.
 
-    It has the total in bytes; regions with equal contents in one line, "layer.0-11"; with `roots`, a Tensor or an
+    The text has the total in bytes; regions with equal contents in one line, "layer.0-11"; with `roots`, a Tensor or an
     iterable of them, the nodes of their graphs outside regions by type; and the first region of each group in full, as
     in format_current_memory_report(). Each storage is counted once: in the first region in the order of names, and in
     regions before graphs. Leaves that require grad and their views are not counted.

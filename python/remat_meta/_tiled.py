@@ -19,7 +19,7 @@ def tiled(
     """Runs fn on n slices of its positional tensors along dim: tiled(fn, dim, n)(*args, **kwargs).
 
     Use it for functions with large intermediate tensors, such as a head's logits or an MLP's inner layer. Each slice is a
-    region named region_name + "[i]", which backward recomputes when it reaches it, so that one slice's memory is alive at a
+    region named region_name + "[i]", which is recomputed when backward reaches it, so that one slice's memory is alive at a
     time. In a step of auto_checkpoint() slices are no regions: the plan decides what is kept of each.
 
         loss = remat.tiled(head_loss, 0, 8)(hidden, targets)

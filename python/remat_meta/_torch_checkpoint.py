@@ -105,7 +105,7 @@ def torch_checkpoint(
 
     Returns what `function` returns, with leaves of any type. `use_reentrant` is accepted and ignored: the one
     implementation covers both of torch's. With `debug`, a ReplayMismatch lists the ops of forward and replay, each
-    with the lines of Python that called it; this is slow. Without it the error names the first op that differs.
+    with the lines of Python that called it; this is slow. Without `debug` the error names the first op that differs.
     `context_fn` with torch's create_selective_checkpoint_contexts becomes a policy of the region; other contexts are
     entered around `function`, the first in the forward, the second in the replay. set_checkpoint_early_stop() and
     set_checkpoint_debug_enabled() override `early_stop` and `debug`. `respect_saved_tensors_hooks` is accepted and

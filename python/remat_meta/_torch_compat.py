@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 """Handles differences between the versions of torch that remat_meta supports, 2.10 to 2.15; the C++ half is in
-engine/support/include/remat/tape/torch_compat.h."""
+engine/support/include/remat/engine/torch_compat.h."""
 
 import itertools
 
@@ -15,7 +15,7 @@ def getattr_method(variable_class):
 
 def attribute_of_class(getattr_of, variable, tx, name, value):
     """Returns Dynamo's variable for `value`, which the class of `variable` has under that name. `getattr_of` is Dynamo's own
-    method; since 2.14 it turns a C descriptor into a method that it cannot call."""
+    method; since 2.14 that method turns a C descriptor into a method that Dynamo cannot call."""
     if hasattr(variable, "var_getattr"):
         return getattr_of(variable, tx, name)
     source = variable.get_source_by_walking_mro(tx, name) if variable.source else None

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Finds the compiled part for the running torch and Python before any of it is loaded: a wrong one would fail with
-`undefined symbol`.
+"""Finds the package's compiled part for the running torch and Python before any of it is loaded: a part that was compiled for
+another torch would fail with `undefined symbol`.
 
-It is in one folder for each minor version of torch, such as torch_2_11, with bindings for each Python: a wheel has several,
-a local build has one.
+Each minor version of torch has a folder, such as torch_2_11, with bindings for each Python. A wheel has several folders, a
+local build has one.
 """
 
 import importlib.machinery

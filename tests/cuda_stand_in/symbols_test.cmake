@@ -17,7 +17,7 @@ foreach(i RANGE ${last})
 endforeach()
 
 execute_process(COMMAND "${NM}" -D --defined-only ${stand_ins} OUTPUT_VARIABLE defined COMMAND_ERROR_IS_FATAL ANY)
-# Functions of the driver have no symbol version, and neither have those of cuFile, whose names begin alike.
+# Functions of the driver (cu...) have no symbol version, and neither have those of cuFile, whose names begin with cu, too.
 set(import " (cu[A-EG-Z][A-Za-z0-9_]*|cuF[a-hj-z][A-Za-z0-9_]*|[A-Za-z0-9_]+@(libcudart|libnvrtc|libcublas|libcublasLt)\\.so\\.[0-9]+)\n")
 set(count 0)
 set(missing "")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # cmake -DNM=nm -DPREFIX=cublas[A-KM-Z] -DLIBRARIES=a.so,b.so -DOUTPUT=absent.cpp -P generate_absent.cmake: writes a weak
-# definition of every function that the libraries import and whose name begins with PREFIX. It does nothing but count a launch; a
-# definition in a source of the same library takes its place.
+# definition of every function that the libraries import and whose name begins with PREFIX. The function does nothing but count a
+# launch; a definition in a source of the same library takes its place.
 
 cmake_minimum_required(VERSION 3.25)
 string(REPLACE "," ";" LIBRARIES "${LIBRARIES}")
