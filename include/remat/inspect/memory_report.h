@@ -36,13 +36,13 @@ struct MemoryChange {
   std::string reason;  ///< "rule op 'aten::mm' -> SAVE (code)", "SAVE of call 'layer.0-11/mlp'"
   std::string change;  ///< "RECOMPUTE instead of SAVE"
   std::string device;  ///< "cpu", "cuda:0"
-  /// Estimate of the bytes it would free, from storages that nothing else in a region holds. The
-  /// real number may be smaller: values that would have to be kept instead, and storages that the
-  /// program itself holds, are unknown.
+  /// Estimate of the bytes that this change alone would free: storages that nothing else in a
+  /// region holds. The real number may be smaller: values that would have to be kept instead, and
+  /// storages that the program itself holds, are unknown.
   size_t bytes = 0;
   size_t bytes_so_far = 0;  ///< Estimate for this change and all changes of the device before it
-  size_t tensors = 0;       ///< Number of tensors concerned
-  size_t regions = 0;
+  size_t tensors = 0;       ///< Number of tensors that the rule or call holds
+  size_t regions = 0;       ///< Number of regions of these tensors
 };
 
 struct MemoryReport {
@@ -52,7 +52,7 @@ struct MemoryReport {
   std::vector<std::string> unmatched_rules{};  ///< Rules of the regions' policies that matched
                                                ///< nothing, each once, except those of presets
 
-  /// Sorted by device, then by benefit, each after those before it; about 16 per device.
+  /// By device, up to 16 each; sorted by the bytes freed in addition to the changes before.
   std::vector<MemoryChange> changes{};
 
   /// The report as text: one line for the total, one per region, tensor, unmatched rule and change;
