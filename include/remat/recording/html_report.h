@@ -28,7 +28,7 @@ struct ReportOptions {
 REMAT_API void write_report(const Recording& recording, std::ostream& out,
                             const ReportOptions& options = {});
 
-/// As above, for two recordings, one above the other; each gets half of the points and rows.
+/// Writes a file with two recordings, one above the other; each gets half of the points and rows.
 REMAT_API void write_report(const Recording& first, const Recording& second, std::ostream& out,
                             const ReportOptions& options = {});
 
