@@ -67,7 +67,7 @@ class RecordedIds {
     std::array<int64_t, 3 + 2 * kMaxDims> parts{};
     size_t size = 0;
     uint64_t hash = 0;
-    LayoutId id = 0;  // of the layout; 0: this entry of the cache is empty
+    LayoutId id = 0;  // 0: this entry of the cache is empty
 
     void add(int64_t part) {
       parts[size++] = part;

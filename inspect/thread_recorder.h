@@ -158,7 +158,7 @@ class ThreadRecorder {
   uint32_t record_ = OpEvent::kNoRecord;  // the innermost replay's current record
   bool record_is_new_ = false;            // true until an op of that record begins
   uint64_t region_ = 0;                   // region of the last RegionEvent written
-  const Tape* tape_ = nullptr;            // that region's tape, kept by its forward; may be null
+  const Tape* tape_ = nullptr;            // tape of that region, kept by its forward; may be null
   // Tensors that autograd is about to save, the innermost last.
   std::vector<std::pair<TraceScope, RecordedTensor>> saves_;
   std::vector<std::string> calls_;                        // running calls, the innermost last

@@ -96,8 +96,7 @@ class SequenceComparison {
     return DifferenceCause::kBranch;
   }
 
-  /// True if the ops from `a` and `b` on have equal names: two ops, or one and then both sequences
-  /// end.
+  /// True if the next two ops have equal names, or if the next one does and both sequences end.
   bool goes_on(size_t a, size_t b) const {
     for (size_t i = 0; i < 2; ++i, ++a, ++b) {
       if (a_.has(a) != b_.has(b)) return false;

@@ -87,8 +87,8 @@ class ByteWriter {
 
  private:
   static constexpr size_t kMostOfNumber = 10;               ///< most bytes of a number
-  static constexpr size_t kMostOfItem = 4 * kMostOfNumber;  ///< of the fields of one list item
-  /// of all fields of an event except its lists
+  static constexpr size_t kMostOfItem = 4 * kMostOfNumber;  ///< most bytes of one list item
+  /// most bytes of an event without its lists
   static constexpr size_t kMostOfFields = 40 * kMostOfNumber;
 
   /// Makes room for `bytes` and for the fields that follow a list.
