@@ -190,7 +190,7 @@ void ThreadRecorder::note_outer_records(OpEvent& op) {
 void ThreadRecorder::after_op(const TraceScope& scope) {
   if (ops_.count == 0 || !scope.region) return;
   OpEvent& op = ops_.innermost()->event;
-  if (op.region != scope.region->id()) return;  // reported by an outer region, which also sees it
+  if (op.region != scope.region->id()) return;  // an outer region's report of the same op
   op.end_slot = static_cast<uint32_t>(scope.slot);
   op.kept = static_cast<uint32_t>(scope.kept) - op.kept;
 }

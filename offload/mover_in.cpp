@@ -58,7 +58,7 @@ at::Storage Mover::give_or_fetch(MovedStorage& moved) {
   const bool is_as_given = moved.back.version.current_version() == 0;
   if (auto given = moved.back.given.lock(); given && is_as_given)
     return at::Storage(std::move(given));
-  // The needed storage is not among the prefetched ones, which must not exceed the limit with it.
+  // No prefetched storage is the needed one: if they and it exceed the limit, free the prefetched.
   if (coming_bytes() + moved.bytes > options_.prefetch_bytes) free_coming();
   at::Storage storage = fetch_with_room(moved);
   moved.back.given = c10::weak_intrusive_ptr<c10::StorageImpl>(storage.getWeakStorageImpl());
@@ -126,7 +126,7 @@ void Mover::prefetch() {
     try {
       moved->here = fetch(*moved);
     } catch (const std::exception&) {
-      return;  // get() fetches it again and reports the error
+      return;  // get() fetches the storage again and reports the error
     }
     moved->whereabouts = Whereabouts::kComing;
     coming_.push_back(moved);

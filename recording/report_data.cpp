@@ -50,8 +50,7 @@ void add_extremes_of(const std::vector<int64_t>& totals, StretchOf&& stretch_of,
   }
 }
 
-/// Adds extremes of stretches of time (for a view of the whole) and of runs of events (close
-/// views).
+/// Adds extremes of stretches of time (for the whole view) and of runs of events (for close views).
 void add_extremes(const std::vector<AliveByKind>& alive, size_t stretches,
                   std::vector<size_t>& chosen) {
   std::vector<int64_t> totals;

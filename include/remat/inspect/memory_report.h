@@ -27,7 +27,7 @@ struct RegionMemory {
   size_t slots = 0;           ///< Number of tensors that backward needs and a replay will recompute
   size_t bytes = 0;           ///< Sum of the rows
   size_t implicit_bytes = 0;  ///< Sum of the implicit rows
-  size_t tape_bytes = 0;      ///< Host memory for the records of its tape; in no sum
+  size_t tape_bytes = 0;      ///< Host memory for the records of its tape; not part of any sum
   std::vector<MemoryRow> rows;
 };
 
@@ -64,9 +64,9 @@ struct MemoryReport {
   REMAT_API std::string changes_str(const std::string& device = "", size_t wanted = 0) const;
 };
 
-/// Reports what the regions of this process hold now: their tensor arguments, copies made before
-/// writes, and what their SAVE calls keep. Each storage is counted once, for the oldest region that
-/// has it. Not counted: leaves that require grad and views of them, and what user hooks, an
+/// Reports what the regions of this process hold now: tensor arguments, copies of outside memory
+/// that they write, and what SAVE calls keep. Each storage is counted once, for the oldest region
+/// that holds it. Not counted: leaves that require grad and views of them, and what user hooks, an
 /// OffloadStore or an outer region hold instead. Regions whose forward runs on another thread are
 /// left out. Any thread. Takes no lock while it looks, so regions that another thread's backward
 /// frees meanwhile may or may not be included.

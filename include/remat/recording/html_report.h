@@ -18,8 +18,8 @@ struct ReportOptions {
   std::string second_name{};  ///< Name of the second recording
   /// Approximate number of moments in the chart, which include the peak.
   size_t most_points = 5000;
-  size_t most_rows = 24000;  ///< Limit on the rows of blocks alive at those moments; the smallest
-                             ///< are summed beyond it
+  size_t most_rows = 24000;  ///< Limit on the rows for blocks alive at these moments; the page
+                             ///< shows the smallest rows beyond the limit as a sum
 };
 
 /// Writes one self-contained HTML file: memory over time by kind, the blocks alive at the peak and
