@@ -19,8 +19,8 @@ c10::DebugInfoKind reporting_slot() {
 }
 
 c10::MemoryReportingInfoBase* current_listener() {
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-static-cast-downcast): as
-  // c10::reportMemoryUsageToProfiler.
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-static-cast-downcast): the cast of
+  // c10::reportMemoryUsageToProfiler().
   return static_cast<c10::MemoryReportingInfoBase*>(ThreadLocalDebugInfo::get(reporting_slot()));
 }
 

@@ -95,7 +95,7 @@ class CallTrace::Collector final : public TraceSink {
   Applies applies_;
   mutable std::mutex mutex_;
   std::vector<CallTraceEntry> entries_;
-  std::vector<size_t> open_;  // indices from entries_ to the innermost scope
+  std::vector<size_t> open_;  // by open scope, outermost first: its index in the scope around it
 };
 
 CallTrace::CallTrace(Applies applies)

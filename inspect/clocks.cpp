@@ -18,7 +18,7 @@
 namespace remat {
 namespace {
 
-/// Limit on wall time added since the last exact reading, in case the thread was interrupted.
+/// Most wall time added to a reading of thread_ns(), since the thread may be interrupted meanwhile.
 constexpr int64_t kMaxWallNs = 15'000;
 
 }  // namespace

@@ -26,22 +26,22 @@ struct HeldTensor {
   enum class Kind : uint8_t {
     kArgument,  ///< An argument of the function, kept for the replay.
     kOfCut,     ///< A value made before a cut of the tape.
-    kOfTape,    ///< A value that the tape keeps in place of records.
-    kWritten,   ///< The bytes of outside memory from before the region wrote it, or a part of them.
+    kOfTape,    ///< An outside tensor that only the tape still holds, since no record makes it.
+    kWritten,   ///< A copy of outside memory, or of a part, from before the region wrote it.
     kSaved,     ///< A tensor that autograd saved in a SAVE call.
     kResult,    ///< A tensor that a SAVE call made or wrote.
   };
   Kind kind;
-  /// Index of the argument (kArgument), storage (kWritten) or product (kResult); else 0.
+  /// Index of the argument (kArgument), in Region::outside() (kWritten), of the CallProduct; or 0.
   size_t number = 0;
   std::string name{};  ///< The value's name for kOfCut, kOfTape and kSaved; else empty.
   TensorMeta meta;
   std::optional<TensorLayout> layout{};  ///< nullopt if unknown
   HeldStorage storage;
-  bool is_leaf = false;  ///< True for a leaf, which its user has anyway: it is not billed.
+  bool is_leaf = false;  ///< True for a leaf that requires grad: not billed, as the user has it.
   const KeptTensor* kept = nullptr;      ///< Set for kSaved.
   const CallProduct* product = nullptr;  ///< Set for kResult.
-  /// The product's value, held here so that no backward releases it meanwhile.
+  /// The product's value (kResult), held here so that no backward frees it during the report.
   CallProduct::Held value{};
 
   /// Index of the call; only for kSaved and kResult.
@@ -49,19 +49,19 @@ struct HeldTensor {
 };
 
 /// The tensors that `region` still holds, ordered by kind, then in the forward's order. `replayer`
-/// is region.replayer(): the result refers to it and to the region, so the caller keeps it.
+/// is region.replayer(). The result refers to `region` and `replayer`: keep them alive.
 std::vector<HeldTensor> held_tensors(const Region& region, const Replayer* replayer);
 
-/// True if the region's forward has ended or runs on this thread; else another thread is filling
-/// it.
+/// True if the region's forward has ended or runs on this thread; if not, another thread is
+/// changing the region.
 bool may_be_looked_into(const Region& region);
 
 /// The tensors that `region` holds in storages not yet in `billed`. Adds these storages to
 /// `billed`.
 RegionSaves region_saves_of(const Region& region, std::unordered_set<const void*>& billed);
 
-/// Estimates how much each change would free of what regions hold. Returns the most valuable
-/// changes by device; each is the best one given those before it.
+/// Estimates how many bytes of `held` each change of the user's code or policy would free. Returns,
+/// by device, the changes that free most, each in addition to the changes before.
 std::vector<MemoryChange> best_changes(
     const std::vector<std::pair<const Region*, HeldTensor>>& held);
 

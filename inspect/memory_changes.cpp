@@ -25,11 +25,11 @@ namespace {
 
 constexpr size_t kMaxChanges = 16;  // per device
 
-const char* const kCalls = "<calls>";  // placeholder in a reason for the names of its calls
+const char* const kCalls = "<calls>";  // in a reason's text: replaced by the names of its calls
 
-/// Index of the SAVE call to change so that the tensor goes. A saved argument that another call
-/// made is held only because of that other call: if the maker ran again, the argument would be
-/// recomputed, and if the call that saved it ran again, the maker would still keep it as its
+/// Index of the SAVE call whose policy must change to free the tensor. For an argument that another
+/// call made, this is the call that made it. With RECOMPUTE there, a replay makes the argument
+/// again; with RECOMPUTE in the call that saved the argument, the maker would still keep it as a
 /// result.
 size_t call_of(const HeldTensor& held) {
   if (held.kept && held.kept->maker != KeptTensor::kNoCall) return held.kept->maker;
@@ -39,7 +39,7 @@ size_t call_of(const HeldTensor& held) {
 /// Why a tensor is held, in the user's words.
 struct Reason {
   std::string key;     ///< Equal for reasons that the same change removes.
-  std::string reason;  ///< Contains kCalls if it is about calls.
+  std::string reason;  ///< Contains kCalls if the reason is about calls.
   std::string change;
   std::string call{};  ///< Name of the call, if the reason is about calls.
 };
@@ -52,7 +52,7 @@ std::vector<Reason> reasons_of_call(const Region& region, const HeldTensor& held
   const std::string instead =
       c10::str("RECOMPUTE instead of ", policy, can_offload ? ", or OFFLOAD" : "");
   const PolicyRule* const rule = region.policy() ? region.policy()->rule_of(call) : nullptr;
-  // Rules that are part of every policy, and that no user wrote.
+  // These rules are part of every policy, not written by the user: no change is proposed.
   if (rule && rule->source == "safe_defaults") return {};
   std::vector<Reason> reasons;
   std::string what;
@@ -99,10 +99,10 @@ std::vector<Reason> reasons_of(const Region& region, const HeldTensor& held) {
   return {};
 }
 
-/// Note [What a change frees]: a tensor is held until one of its choices is changed (a result of a
-/// SAVE call goes with the rule that SAVEs it, or with the op that reads it), and a storage as long
-/// as a tensor on it is held. It is not known what must be kept instead, nor what the program
-/// holds: the numbers are estimates, most often too high.
+/// Note [What a change frees]: a choice is a rule, call or read that holds tensors. Changing any
+/// one of its choices frees a tensor (for a result of a SAVE call, the rule that SAVEs it or the op
+/// that reads it); a storage is freed with the last tensor on it. The numbers are estimates, most
+/// often too high, since values to be kept instead, and what the program holds, are unknown.
 class MemoryChanges {
  public:
   /// Adds a tensor that `region` holds.
@@ -144,8 +144,8 @@ class MemoryChanges {
     size_t bytes = 0;
     std::vector<Numbers> tensors;
   };
-  /// The benefit of adding one more choice: bytes freed, and bytes of storages that other choices
-  /// hold too, and bytes freed by this choice alone, since it may replace one of the chosen.
+  /// The benefit of one more choice: the bytes that it frees in addition, the bytes that it holds
+  /// of storages not freed yet, and the bytes that it frees alone, as it may replace a chosen one.
   using Gain = std::tuple<size_t, size_t, size_t>;
   using Chosen = std::vector<bool>;
   using Holdings = std::vector<const Holding*>;
@@ -181,7 +181,7 @@ class MemoryChanges {
     });
   }
 
-  /// The storages that each choice may free.
+  /// By choice: the storages with tensors that the choice holds.
   std::vector<Holdings> holdings_of_choices() const {
     std::vector<Holdings> all(choices_.size());
     for (const auto& [address, holding] : holdings_) {
@@ -194,8 +194,8 @@ class MemoryChanges {
     return all;
   }
 
-  /// The bytes that `choice` frees besides what the chosen free, and the bytes of all storages that
-  /// it holds and they do not free. Leaves `chosen` as it was.
+  /// The bytes that `choice` frees in addition to the choices in `chosen`, and the bytes of all its
+  /// `holdings` that `chosen` alone does not free. Leaves `chosen` as it was.
   static std::pair<size_t, size_t> freed_by(size_t choice, const Holdings& holdings,
                                             Chosen& chosen) {
     size_t freed = 0;

@@ -27,7 +27,7 @@ namespace {
 
 enum class Found : uint8_t { kNowhere, kBilled, kNew };
 
-/// Adds to `bytes` the size of each storage that is not in `billed` yet, and adds it there.
+/// Adds each storage that is not in `billed` yet to `billed`, and its size to `bytes`.
 Found bill(const HeldStorage& storage, std::unordered_set<const void*>& billed, size_t& bytes) {
   if (const auto* const parts = storage.parts()) {
     Found found = Found::kNowhere;
@@ -196,7 +196,7 @@ MemoryReport memory_report() {
   std::unordered_set<const RegionPolicy*> policies;
   std::unordered_set<std::string> rules;
   std::vector<std::pair<const Region*, HeldTensor>> held;
-  std::vector<std::shared_ptr<const Replayer>> replayers;  // which `held` refers to
+  std::vector<std::shared_ptr<const Replayer>> replayers;  // alive because `held` refers to them
   const std::vector<std::shared_ptr<const Region>> regions = live_regions();
   for (const std::shared_ptr<const Region>& region : regions) {
     if (!may_be_looked_into(*region)) continue;

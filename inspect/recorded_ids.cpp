@@ -27,8 +27,8 @@ bool has_plain_sizes(const at::TensorBase& tensor) {
          !impl->is_python_dispatch() && !tensor.is_nested();
 }
 
-/// Reads the address without the checks by which fake tensors and wrappers raise: nobody reads the
-/// data.
+/// Reads the address without the checks by which fake tensors and wrappers raise, since only the
+/// address is recorded.
 uint64_t address_of(const at::TensorBase& tensor) {
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   if (!impl->has_storage()) return 0;
@@ -52,8 +52,8 @@ RecordedIds::RecordedIds(std::shared_ptr<RecordingWriter> writer, bool source_li
       engine_range_(writer_->string(kEngineRange)),
       has_lines_(source_lines) {}
 
-/// Names of schemas have stable addresses and are cached; names that the program gave to ranges are
-/// not.
+/// Names of schemas have stable addresses, by which their ids are cached. Names of ranges that the
+/// program opened (record_function) are not cached.
 StringId RecordedIds::op(const at::RecordFunction& op) {
   const auto known = schema_names_.find(op.name());
   if (known != schema_names_.end()) return known->second;
@@ -90,7 +90,7 @@ void RecordedIds::begin_backward() {
 
 StringId RecordedIds::line_of(const SourcePlace& place, SourcePlaces& places) {
   if (const auto known = lines_.find(place); known != lines_.end()) return known->second;
-  // Hold no iterator into the map here: Python may run ops meanwhile.
+  // Hold no iterator into lines_ while text() runs: Python may run ops then, which add lines.
   const StringId id = writer_->string(places.text(place));
   lines_.emplace(place, id);
   return id;
@@ -108,7 +108,7 @@ LayoutId RecordedIds::layout(const at::TensorBase& tensor, bool plain) {
   LayoutKey key = key_of(tensor, plain);
   LayoutKey& known = layouts_[(key.hash >> 32U) % kCacheSize];
   if (known.id != 0 && known == key) return known.id;
-  // Calls into Python may run ops meanwhile, which may change this cache.
+  // define_layout() may call into Python, where ops may change this cache.
   key.id = define_layout(tensor);
   known = key;
   return key.id;

@@ -25,25 +25,25 @@
 
 namespace remat {
 
-/// Converts for one thread, and caches the ids last given by the writer.
+/// Converts what one thread records, and caches the ids that the writer last returned.
 class RecordedIds {
  public:
-  /// All ids of lines are 0 unless `source_lines`.
+  /// Without `source_lines`, line() always returns 0.
   RecordedIds(std::shared_ptr<RecordingWriter> writer, bool source_lines);
 
   StringId text(std::string_view text) { return writer_->string(text); }
   StringId device(c10::Device device);
   StringId call(const std::string& name);
 
-  /// The op's name, or engine_range().
+  /// The id of the op's name; engine_range() if `op` is not an op but the engine's range.
   StringId op(const at::RecordFunction& op);
 
-  /// The name of the engine's range around a node. The node has an event of its own.
+  /// The id of the name of the range that autograd's engine reports around each node. The node
+  /// itself is recorded as a NodeEvent.
   StringId engine_range() const { return engine_range_; }
 
-  /// The line that the program is at. `by_engine`: true if a backward pass seems to have called
-  /// what runs now; then only a line of Python that a node called counts, and 0 means that there is
-  /// none.
+  /// The line of the program that runs now; 0 if unknown. `by_engine`: true if a backward pass or a
+  /// tape seems to have called it; then only Python code that a node called has a line.
   StringId line(bool by_engine);
 
   /// Marks the begin and the end of a backward pass for line().
@@ -62,12 +62,12 @@ class RecordedIds {
   static constexpr size_t kMaxDims = 6;
   static constexpr size_t kCacheSize = 512;
 
-  /// Dtype, device, number of dimensions, sizes and strides of a tensor with up to kMaxDims.
+  /// Dtype, device, requires_grad, and the sizes and strides of up to kMaxDims dimensions.
   struct LayoutKey {
     std::array<int64_t, 3 + 2 * kMaxDims> parts{};
     size_t size = 0;
     uint64_t hash = 0;
-    LayoutId id = 0;  // of such tensors
+    LayoutId id = 0;  // 0: this entry of the cache is empty
 
     void add(int64_t part) {
       parts[size++] = part;

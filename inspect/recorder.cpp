@@ -65,8 +65,8 @@ RecorderOptions absolute(RecorderOptions options) {
   return options;
 }
 
-/// The session that the thread last wrote for. Trivially constructed and destroyed, so that access
-/// needs no initialization check and stays valid until the thread is gone.
+/// The session to which the thread last added events. Trivially constructed and destroyed, so that
+/// access needs no initialization check and stays valid until the thread is gone.
 struct Here {
   uint64_t session = 0;
   ThreadRecorder* recorder = nullptr;
@@ -212,7 +212,7 @@ class Recorder::Session final : public TraceSink,
   }
 
  private:
-  /// Reports the memory of the threads on which it was started.
+  /// Records the memory of the thread that started it, and of that thread's backward passes.
   class Memory final : public AllocationListener {
     void on_report(void* address, int64_t bytes, c10::Device device) override {
       if (ThreadRecorder* const recorder = here()) recorder->memory(address, bytes, device);
@@ -244,8 +244,8 @@ class Recorder::Session final : public TraceSink,
                 open->path_, ".");
   }
 
-  // Note [Recorders and forks]: a child process has none of the threads that may hold one of the
-  // session's locks, so it leaks the session as it is and sees none as open.
+  // Note [Recorders and forks]: a lock of the session may be held by a thread that a forked child
+  // does not have. So the child leaks the session without touching it, and has no open session.
   static void leave_to_parent() {
     open_number = 0;
     static auto& left = *new std::vector<std::shared_ptr<Session>>;
@@ -253,7 +253,7 @@ class Recorder::Session final : public TraceSink,
     open_session = nullptr;
   }
 
-  /// Closes and returns the open session; null if it is not `wanted` (where null stands for any).
+  /// If the open session is `wanted`, or `wanted` is null: closes and returns it. Otherwise null.
   static std::shared_ptr<Session> take_open(const Session* wanted) {
     const std::lock_guard<std::mutex> lock(open_mutex);
     if (!open_session || (wanted && open_session.get() != wanted)) return nullptr;
@@ -288,8 +288,8 @@ class Recorder::Session final : public TraceSink,
     }
   }
 
-  /// LibTorch's thread-locals are gone by then: the callbacks stay registered and find no open
-  /// session.
+  /// Called by exit(), when LibTorch's thread-locals are gone. So the callbacks stay registered,
+  /// and find no open session.
   static void end_with_process() {
     if (const auto session = take_open(nullptr)) session->close_threads();
   }
@@ -322,7 +322,7 @@ class Recorder::Session final : public TraceSink,
   std::shared_ptr<Memory> memory_;
   std::vector<at::CallbackHandle> callbacks_;
   std::mutex differences_mutex_;
-  int differences_left_ = 3;  // guarded by differences_mutex_
+  int differences_left_ = 3;  // comparisons still to be made; guarded by differences_mutex_
   std::mutex threads_mutex_;
   std::vector<std::shared_ptr<ThreadRecorder>> threads_;  // live threads; guarded by threads_mutex_
   uint32_t thread_count_ = 0;  // threads so far; guarded by threads_mutex_

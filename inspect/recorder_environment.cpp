@@ -34,8 +34,8 @@ const char* text_of(const std::exception& error) {
   return of_torch ? of_torch->what_without_backtrace() : error.what();
 }
 
-/// REMAT_RECORD, REMAT_RECORD_LINES and REMAT_DEBUG. The recorder is leaked: recording ends with
-/// the process.
+/// Follows REMAT_RECORD, REMAT_RECORD_LINES and REMAT_DEBUG. The recorder is leaked: recording
+/// ends with the process.
 void start_recorder() {
   const std::string folder = environment("REMAT_RECORD");
   const bool debugs = environment("REMAT_DEBUG") == "1";
@@ -51,7 +51,7 @@ void start_recorder() {
   }
 }
 
-/// REMAT_TRACE. The trace is leaked: regions may run until the process ends.
+/// Follows REMAT_TRACE. The trace is leaked: regions may run until the process ends.
 void start_trace() {
   const std::string name = environment("REMAT_TRACE");
   if (name.empty()) return;

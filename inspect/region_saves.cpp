@@ -26,7 +26,7 @@ namespace {
 
 using Interval = std::pair<int64_t, int64_t>;  // [from, to) in bytes
 
-/// A strided tensor with more contiguous runs than this counts with the gaps between them.
+/// For a strided tensor with more contiguous runs than this, the gaps between runs count as used.
 constexpr int64_t kMostRuns = 4096;
 
 std::vector<Interval> bytes_of(const TensorLayout& layout) {
@@ -90,7 +90,7 @@ std::string name_of(const HeldTensor& held) {
   return held.name;
 }
 
-/// The layout of a tensor that no call made.
+/// The layout of a held tensor that is not a call's result.
 TensorLayout layout_of(const Region& region, const HeldTensor& held) {
   if (!held.layout) return layout_of(held.meta);
   if (held.kind != HeldTensor::Kind::kWritten) return *held.layout;
@@ -123,8 +123,8 @@ class RegionWalk {
 
  private:
   void add_calls() {
-    std::vector<bool> keeps(calls_.records().size());  // by call: it still keeps something
-    // By call: it kept something until its graph was dropped.
+    std::vector<bool> keeps(calls_.records().size());  // by call: true if it still keeps something
+    // By call: true if the call kept something until its graph was dropped.
     std::vector<bool> dropped(calls_.records().size());
     for (const KeptTensor& kept : calls_.kept()) {
       if (!kept.live) dropped[kept.call] = true;
@@ -180,7 +180,7 @@ class RegionWalk {
     return added || add(record.call.name, "written", layout_of(held.meta), held.storage);
   }
 
-  /// False if the storage is gone: then something else holds the value.
+  /// Returns false if the storage is gone: then hooks, a store or an outer region hold the value.
   bool add(const std::string& call, std::string name, const TensorLayout& layout,
            const HeldStorage& held) {
     if (held.parts()) return add_parts(call, name, *held.parts());
@@ -221,7 +221,7 @@ class RegionWalk {
                           [&](const SavedView& view) { return view.bytes == storage.bytes; });
   }
 
-  /// Null if the storage is billed elsewhere.
+  /// The entry of `call` for the storage; null if another call or region is billed for it.
   SavedStorage* entry_of(const std::string& call, const HeldStorage& held,
                          const c10::Storage& storage) {
     if (billed_.insert(held.address()).second) {
@@ -246,7 +246,7 @@ class RegionWalk {
   const std::vector<HeldTensor> held_;
   std::unordered_set<const void*>& billed_;
   RegionSaves saves_;
-  // Call and storage in saves_ by address.
+  // By storage address: index in saves_.calls, and in the storages of that call.
   std::unordered_map<const void*, std::pair<size_t, size_t>> places_;
 };
 
@@ -274,7 +274,7 @@ std::string shape_of(const SavedView& view) {
   return c10::str(c10::IntArrayRef(view.layout.sizes.data(), view.layout.sizes.size()));
 }
 
-/// Calls the user's function outside the region that may be open here.
+/// Calls `annotate` with the thread's scopes suspended, since a region may be open here.
 std::string words_on(const SavedStorage& storage, const Annotate& annotate) {
   if (!annotate) return "";
   const SuspendScopes suspend;

@@ -24,7 +24,7 @@
 namespace remat {
 namespace {
 
-/// Regions that hold equal contents under different names: the first, and the names of all.
+/// Regions that hold equal contents: the first of them, and the names of all of them.
 using Group = std::pair<const RegionSaves*, std::vector<std::string>>;
 
 std::vector<Group> group(const std::vector<RegionSaves>& regions) {
@@ -140,7 +140,7 @@ class GraphWalk {
   const std::unordered_set<const void*>& billed_;
   std::unordered_set<const torch::autograd::Node*> seen_;
   std::vector<GraphNode> waiting_;
-  // By address: bytes, and the types of the nodes that save the storage.
+  // By storage address: bytes, and the types of the nodes that save the storage.
   std::map<const void*, std::pair<size_t, std::set<std::string>>> storages_;
 };
 

@@ -25,12 +25,12 @@ namespace {
 
 std::atomic<SourcePlaces*> python_places{nullptr};
 
-/// Libraries that no user means by "my program".
+/// Beginnings of the file names of libraries that are not the user's program.
 constexpr std::string_view kLibraries[] = {
     "libtorch",  "libc10", "libremat", "libc.",    "libm.",      "libstdc++", "libgomp",
     "libpython", "python", "ld-linux", "libgcc_s", "libpthread", "_C."};
 
-/// Headers whose inlined code hides lines of the program.
+/// Folders of headers; code inlined from them is skipped in search of a line of the program.
 constexpr std::string_view kHeaders[] = {"/include/ATen/", "/include/c10/", "/include/torch/",
                                          "/include/remat/", "/include/c++/"};
 
@@ -46,8 +46,8 @@ bool is_file_of_program(std::string_view file) {
   });
 }
 
-/// The line of an address by the process's debug information, such as "model.cpp:12 forward()".
-/// Empty if all frames there are in headers; nullopt if the address is unknown.
+/// The source line of an address, such as "model.cpp:12 forward()", from debug information. Empty
+/// if all code at the address is from such headers; nullopt without information.
 using CodeLine = std::optional<std::string>;
 
 #ifdef REMAT_HAS_BACKTRACE
@@ -56,14 +56,14 @@ int add_frame(void* to, uintptr_t /*address*/, const char* file, int line, const
   if (!file) return 0;
   auto& found = *static_cast<CodeLine*>(to);
   if (!found) found.emplace();
-  if (!is_file_of_program(file)) return 0;  // continue with the caller that this is inlined into
+  if (!is_file_of_program(file)) return 0;  // go on with the function into which this is inlined
   found = std::string(file) + ":" + std::to_string(line);
   if (function) *found += " " + c10::demangle(function);
   return 1;
 }
 
-/// Mangled prefixes of functions from headers that were not inlined. A program has one copy of
-/// each, perhaps from a file without debug information.
+/// Beginnings of the mangled names of functions from such headers. A program has one copy of a
+/// function that is not inlined, perhaps from a file without debug information.
 constexpr std::string_view kFunctions[] = {"_ZN2at",    "_ZNK2at",    "_ZN3c10", "_ZNK3c10",
                                            "_ZN5torch", "_ZNK5torch", "_ZNSt",   "_ZNKSt"};
 
@@ -109,7 +109,7 @@ class CppPlaces final : public SourcePlaces {
   }
 
  private:
-  /// Empty if the address is not in the program. The reference stays valid.
+  /// The cached text of an address; empty if not in the program. The reference stays valid.
   const std::string& text_of(void* address) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto [known, is_new] = known_.try_emplace(address);

@@ -36,9 +36,9 @@ ThreadRecorder::ThreadRecorder(const std::shared_ptr<RecordingWriter>& writer, u
 }
 
 // Note [Ops inside of what looks at an op]: reading the device of a tensor of a Python class, and
-// creating Python frames, may run ops (in finalizers too). So an op is entered as running, in a
-// place that does not move, before its arguments are read, and stays so until its results have been
-// read.
+// creating Python frames, may run ops (in finalizers too). So begin_op() adds an op to ops_, in an
+// entry that does not move, before it reads the arguments, and end_op() removes the op after it has
+// read the results.
 void ThreadRecorder::begin_op(const at::RecordFunction& function) {
   const RunningOp* const caller = caller_here();
   if (ops_.count == ops_.all.size()) ops_.all.emplace_back();
@@ -108,14 +108,14 @@ void ThreadRecorder::begin_in(OpEvent& op, const RunningOp* caller) {
   }
 }
 
-/// True for what runs in a backward pass or from a tape.
+/// True if a backward pass or a tape called what runs now.
 bool ThreadRecorder::is_called_by_engine() const {
   if (!replays_.empty()) return !replays_.back().first.from_function;
   return ops_.engine_ranges > 0 || !nodes_.empty();
 }
 
 void ThreadRecorder::end_op(const at::RecordFunction& function) {
-  if (ops_.count == 0) return;  // it began before the recording
+  if (ops_.count == 0) return;  // the op began before the recording
   RunningOp& running = *ops_.innermost();
   if (running.is_engine_range) {
     --ops_.count;
@@ -128,11 +128,11 @@ void ThreadRecorder::end_op(const at::RecordFunction& function) {
   try {
     for (const c10::IValue& result : function.outputs()) ids_.add_result(result, op);
   } catch (const std::exception&) {
-    op.results.clear();  // a class whose device cannot be read: the op is over all the same
+    op.results.clear();  // a result of a class whose device cannot be read: record none
   }
   --ops_.count;
   --ops_.depth;
-  // A replay refused this op before any region reported that it sees it.
+  // The replay refused this op before a region reported to before_op() that it sees the op.
   if (op.threw && op.phase == OpPhase::kReplay && !running.inner_threw) op.is_seen = true;
   if (op.threw && ops_.count > 0) ops_.innermost()->inner_threw = true;
   // A composite op belongs to the region of the ops that it calls.
@@ -190,7 +190,7 @@ void ThreadRecorder::note_outer_records(OpEvent& op) {
 void ThreadRecorder::after_op(const TraceScope& scope) {
   if (ops_.count == 0 || !scope.region) return;
   OpEvent& op = ops_.innermost()->event;
-  if (op.region != scope.region->id()) return;  // an outer region, which sees the op as well
+  if (op.region != scope.region->id()) return;  // an outer region's report of the same op
   op.end_slot = static_cast<uint32_t>(scope.slot);
   op.kept = static_cast<uint32_t>(scope.kept) - op.kept;
 }
@@ -215,7 +215,7 @@ void ThreadRecorder::load(const Region& region, size_t slot) {
 }
 
 void ThreadRecorder::tape_replay(const Region& region, const Region& whole, bool begins) {
-  // No op of the forward has introduced the region of a group of segments.
+  // The region of a group of segments has no ops in the forward that wrote its RegionEvent.
   if (begins && whole.id() != region.id()) {
     region_ = 0;
     events_.add(
@@ -240,7 +240,7 @@ bool ThreadRecorder::replay(const Region& region, bool begins, bool from_functio
   return replay.threw;
 }
 
-/// The running ops end by the replay's stop exception, which is no error.
+/// Marks the running ops as stopped: the replay's stop exception ends them, which is no error.
 void ThreadRecorder::replay_stops() {
   if (!saves_.empty() && ops_.count > 0) {
     // An op that saves its own result never gets to return it.
@@ -265,7 +265,7 @@ void ThreadRecorder::call(const TraceScope& scope, const NamedCall& call, CallSt
 }
 
 void ThreadRecorder::end_call(const TraceScope& scope, bool threw) {
-  if (calls_.empty()) return;  // it began before the recording
+  if (calls_.empty()) return;  // the call began before the recording
   events_.add(CallEvent{events_.now(), scope.region ? scope.region->id() : 0,
                         ids_.text(calls_.back()), 0, threw ? CallStep::kThrows : CallStep::kEnds,
                         scope.is_replay});

@@ -102,7 +102,7 @@ class ThreadRecorder {
   void after_save(const TraceScope& scope, bool threw);
   void load(const Region& region, size_t slot);
   void tape_replay(const Region& region, const Region& whole, bool begins);
-  /// Returns whether the replay threw.
+  /// Returns true if the replay has ended by an exception.
   bool replay(const Region& region, bool begins, bool from_function);
   void replay_stops();
   void run_record(size_t record, bool begins);
@@ -122,24 +122,24 @@ class ThreadRecorder {
  private:
   struct RunningOp {
     OpEvent event;
-    int exceptions = 0;            // in flight when the op began
-    bool is_engine_range = false;  // the engine's range around a node, which is not written
-    size_t replays = 0;            // running when the op began
-    bool inner_threw = false;
-    bool is_stopped = false;  // stopped by a replay that has filled its last slot
+    int exceptions = 0;            // std::uncaught_exceptions() when the op began
+    bool is_engine_range = false;  // no op but the engine's range around a node; not written
+    size_t replays = 0;            // number of replays that were running when the op began
+    bool inner_threw = false;      // an op that this op called threw
+    bool is_stopped = false;       // stopped by a replay that has filled its last slot
 
     /// Resets for the next op; the vectors keep their memory.
     void clear();
   };
-  /// The ops on the thread.
+  /// The running ops of the thread.
   struct RunningOps {
     // The first `count` entries are running, the innermost last; the others keep their vectors for
     // later ops.
     std::deque<RunningOp> all;
     size_t count = 0;
-    uint64_t number = 0;         // of the op that began last
-    uint32_t depth = 0;          // of the next op
-    uint32_t engine_ranges = 0;  // that are running
+    uint64_t number = 0;         // OpEvent::number of the op that began last
+    uint32_t depth = 0;          // OpEvent::depth of the next op
+    uint32_t engine_ranges = 0;  // number of entries with is_engine_range
 
     RunningOp* innermost() { return count == 0 ? nullptr : &all[count - 1]; }
   };
@@ -152,17 +152,17 @@ class ThreadRecorder {
   ThreadEvents events_;
   RecordedIds ids_;
   RunningOps ops_;
-  std::vector<NodeEvent> nodes_;  // running, the innermost last
-  // Running replays, each with the exceptions in flight when it began; the innermost last.
+  std::vector<NodeEvent> nodes_;  // running nodes, the innermost last
+  // Running replays, the innermost last; each with std::uncaught_exceptions() when it began.
   std::vector<std::pair<ReplayEvent, int>> replays_;
   uint32_t record_ = OpEvent::kNoRecord;  // the innermost replay's current record
-  bool record_is_new_ = false;            // no op of the record has begun
-  uint64_t region_ = 0;                   // last written to the recording
-  const Tape* tape_ = nullptr;            // kept by the forward of that region; may be null
+  bool record_is_new_ = false;            // true until an op of that record begins
+  uint64_t region_ = 0;                   // region of the last RegionEvent written
+  const Tape* tape_ = nullptr;            // tape of that region, kept by its forward; may be null
   // Tensors that autograd is about to save, the innermost last.
   std::vector<std::pair<TraceScope, RecordedTensor>> saves_;
-  std::vector<std::string> calls_;                        // running, the innermost last
-  std::set<std::pair<std::string, PlannedBytes>> plans_;  // already written
+  std::vector<std::string> calls_;                        // running calls, the innermost last
+  std::set<std::pair<std::string, PlannedBytes>> plans_;  // plans already written
 };
 
 }  // namespace remat

@@ -88,7 +88,7 @@ class Trace::Writer final : public TraceSink {
 
   void named_call(const TraceScope& before, const TraceScope& after, const NamedCall& call,
                   std::string_view what) override {
-    op_.reset();  // an op that threw
+    op_.reset();  // if there is one, the op threw
     if (what == "begins") calls_.emplace_back(after, call);
     write(c10::str(line_start(after), call.str(), " ", what,
                    decision(before, after, call.is_saved())));
@@ -96,10 +96,10 @@ class Trace::Writer final : public TraceSink {
 
   void call_ended(const TraceScope& scope, bool threw) override {
     op_.reset();
-    if (calls_.empty()) return;  // it began before the trace
+    if (calls_.empty()) return;  // the call began before the trace
     const auto [before, call] = std::move(calls_.back());
     calls_.pop_back();
-    if (threw && scope.is_replay) return;  // most often by the replay's stop
+    if (threw && scope.is_replay) return;  // most often the stop exception of the replay
     write(c10::str(line_start(scope), call.str(), threw ? " throws" : " ends",
                    decision(before, scope, call.is_saved())));
   }
@@ -121,13 +121,13 @@ class Trace::Writer final : public TraceSink {
   }
 
  private:
-  /// "; for call 'square' (SAVE)", where that is the call for which the last tensor was kept.
+  /// A text such as "; for call 'square' (SAVE)": the call for which the last tensor was kept.
   static std::string kept_for(const Region& region) {
     const CallLog& calls = region.calls();
     return "; for " + calls.records()[calls.kept().back().call].call.str();
   }
 
-  // Tensors that an op saved are in the op's own line.
+  // Tensors saved by an op have no line of their own: end_op() writes them in the op's line.
   void end_save(const TraceScope& scope) {
     const auto& [before, tensor] = saves_.back();
     if (before.region != scope.region) return;

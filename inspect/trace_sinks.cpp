@@ -29,7 +29,7 @@ using Sinks = std::vector<std::shared_ptr<TraceSink>>;
 struct Seen {
   uint64_t changes = 0;
   const Sinks* sinks = nullptr;
-  uint32_t iterating = 0;  ///< Nested calls that are going through the list right now.
+  uint32_t iterating = 0;  ///< Number of nested for_each() calls that iterate over `sinks` now.
   bool is_gone = false;    ///< True once the thread is ending and keeps no list.
 };
 
@@ -49,8 +49,7 @@ class TraceSinks final : public TraceSink {
  public:
   static TraceSinks& get() {
     static auto& sinks = *new TraceSinks;
-    // A child that is forked meanwhile must not find the list locked by a thread that it does not
-    // have.
+    // A forked child must not find the list locked by a thread that exists only in the parent.
     static const int at_fork = pthread_atfork(
         [] {
           sinks.changing_.lock();
@@ -151,7 +150,7 @@ class TraceSinks final : public TraceSink {
 
   // Each thread remembers the last list that it saw, so that threads share neither a lock nor a
   // reference count on this frequent path. A thread keeps its list while it iterates, and takes a
-  // new one only afterwards. An ending thread may still report events and then takes the lock.
+  // new one only afterwards. An ending thread has no list, and takes the lock for each event.
   template <class Fn>
   void for_each(Fn&& fn) const {
     if (C10_UNLIKELY(seen.is_gone)) {

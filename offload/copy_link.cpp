@@ -46,13 +46,13 @@ at::Storage allocate_pages(int64_t bytes) {
                                                 /*resizable=*/false)};
 }
 
-/// Bytes that a copy between the two moves; the host's storage may be larger.
+/// Number of bytes that a copy between two storages moves; the host's storage may be the larger.
 size_t copied_bytes(const at::Storage& to, const at::Storage& from) {
   return std::min(to.nbytes(), from.nbytes());
 }
 
-/// The bytes of the storage that a copy moves. Made without an op, so that no interception or mode
-/// sees it.
+/// A tensor of the first `bytes` of the storage. Made without an op, so that no interception or
+/// mode sees an op.
 at::Tensor byte_tensor(const at::Storage& storage, size_t bytes) {
   return lay_out(storage, TensorLayout::flat(bytes, at::kByte));
 }
@@ -68,7 +68,7 @@ class StreamEvent final : public CopyEvent {
     if (event_.query()) return;
     blocking_wait([this] { event_.synchronize(); });
   }
-  // The allocator ignores memory that is not its own.
+  // An allocator cannot be told of memory that another allocator made.
   bool may_go(const c10::Storage& storage) override {
     const c10::DeviceType device = storage.device_type();
     const c10::Allocator* const allocator = c10::GetAllocator(device);
@@ -88,7 +88,7 @@ c10::Stream current_stream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
-// Work of another kind, such as a read from disk, must be waited for on the host.
+// Only the host can wait for an event that is not on a stream, such as a read from disk.
 void hold(const c10::Stream& stream, const CopyEventPtr& event) {
   if (!event) return;
   if (const auto* const on_device = dynamic_cast<const StreamEvent*>(event.get())) {
@@ -107,14 +107,14 @@ CopyEventPtr copy_on(const c10::Stream& stream, const at::Storage& to, const at:
   return std::make_shared<StreamEvent>(stream);
 }
 
-/// For the CPU, copies on two threads; each copy takes as long as on a link of that speed. The
-/// stream is the calling thread, whose work has always finished when the next function is called.
-/// For other devices, copies on two streams per device, used for nothing else, and pinned memory;
-/// works through LibTorch's guards, for every device that has them.
+/// For the CPU, copies on two threads; each copy takes as long as on a link of the simulated speed.
+/// The calling thread stands for the stream; its work has always finished when a function is
+/// called. For other devices, copies on two streams per device that are used for nothing else, with
+/// pinned memory; uses LibTorch's guards, so it works for every device that has them.
 class DeviceLink final : public CopyLink {
  public:
-  /// With options for a simulated link, other devices than the CPU are refused where they first
-  /// appear, in put().
+  /// `simulated`: the speed of a simulated link, which refuses devices other than the CPU when a
+  /// store's put() first names one; nullopt for a real link.
   explicit DeviceLink(const std::optional<SimLinkOptions>& simulated) : simulated_(simulated) {}
 
   at::Storage allocate_host(int64_t bytes, c10::Device device) override {

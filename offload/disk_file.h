@@ -29,7 +29,7 @@ class REMAT_API DiskCalls {
   virtual ssize_t read(int file, void* data, size_t bytes, int64_t offset);
 };
 
-/// Makes a disk_memory() that reads and writes by these system calls.
+/// Makes a disk_memory() that reads and writes through `calls`.
 REMAT_API std::shared_ptr<OffloadMemory> disk_memory_by(const DiskMemoryOptions& options,
                                                         std::shared_ptr<DiskCalls> calls);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Blocks in an unnamed file, which pass through pieces of host memory.
+// Blocks in an unnamed file; their bytes pass through host memory on their way.
 #include <remat/offload/disk_memory.h>
 
 #include <c10/core/StorageImpl.h>
@@ -45,7 +45,7 @@ int open_past_cache(const std::string& directory) {
   return file >= 0 || errno != EINVAL ? file : open_unnamed(directory, 0);
 }
 
-// For example "No space left on device".
+// The text of errno, such as "No space left on device".
 std::string reason() {
   return std::strerror(errno);
 }
@@ -66,8 +66,8 @@ uint64_t checksum(const void* data, size_t bytes) {
   return (sum ^ word) * kPrime;
 }
 
-/// Work on the disk, and a copy between host memory and the device: for a write, the copy comes
-/// first; for a read, it is queued when the read is done.
+/// Done when work on the disk and a copy between host memory and the device are done. For a write,
+/// the copy comes first; for a read, the copy is queued when the disk's work is done.
 class DiskEvent final : public CopyEvent {
  public:
   struct Copy {
@@ -116,9 +116,9 @@ class DiskEvent final : public CopyEvent {
   MadeInProcess process_;
 };
 
-/// Usable in the process that made it. A forked process, which would overwrite the pieces, gets no
-/// space and cannot read. Pieces are whole pages; memory to be written or read must be so, too. Any
-/// thread.
+/// A file and its free space. Usable only in the process that made it: a forked process, which
+/// would overwrite the parent's pieces, gets no space and cannot read. Pieces are whole pages, as
+/// memory to write from or read into must be. Any thread.
 class DiskFile {
  public:
   /// Throws ValueError if the file cannot be created.
@@ -146,14 +146,14 @@ class DiskFile {
     const std::lock_guard lock(mutex_);
     if (const std::optional<Piece> piece = take_free(size)) return piece;
     if (size > max_bytes_ - size_bytes_) return std::nullopt;
-    // If the file system cannot tell, the write does.
+    // If the file system cannot reserve space, the write notices a full disk.
     if (calls_->allocate(file_, size_bytes_, size) != 0 && errno != EOPNOTSUPP) return std::nullopt;
     const Piece piece{.offset = size_bytes_, .bytes = size};
     size_bytes_ += size;
     return piece;
   }
 
-  // Merges adjacent holes.
+  // Makes the piece a hole in free_, and merges it with adjacent holes.
   void give_back(const Piece& piece) {
     if (process_.is_forked()) return;
     const std::lock_guard lock(mutex_);
@@ -170,8 +170,8 @@ class DiskFile {
     free_.erase(hole);
   }
 
-  /// Write and read the first `bytes` of the piece. Throw the system's error, or if less was
-  /// transferred. They transfer whole pages, as O_DIRECT requires; the piece has them.
+  /// write() and read() transfer the first `bytes` of the piece, rounded up to whole pages as
+  /// O_DIRECT requires. They throw the system's error, or an error if less was transferred.
   void write(const Piece& piece, const void* data, int64_t bytes) {
     const int64_t end = whole_pages(bytes);
     for (int64_t done = 0; done < end;) {
@@ -233,10 +233,10 @@ class DiskFile {
   MadeInProcess process_;
   mutable std::mutex mutex_;
   int64_t size_bytes_ = 0;
-  std::map<int64_t, int64_t> free_;  // bytes by offset; no two adjacent
+  std::map<int64_t, int64_t> free_;  // holes: bytes by offset; no two holes are adjacent
 };
 
-/// Jobs of its threads refer to blocks, which keep it alive until the jobs have ended.
+/// Jobs of the two worker threads use blocks; each block keeps the DiskMemory alive.
 class DiskMemory final : public OffloadMemory, public std::enable_shared_from_this<DiskMemory> {
  public:
   DiskMemory(const DiskMemoryOptions& options, std::shared_ptr<DiskCalls> calls)
@@ -274,7 +274,7 @@ class DiskMemory final : public OffloadMemory, public std::enable_shared_from_th
     CopyEventPtr read(const at::Storage& device, const CopyEventPtr& after) override {
       const HostPiece host = take_host(device);
       const auto copy = std::make_shared<DiskEvent::Copy>();
-      // The caller keeps the storage until all is done; this must not become the last reference.
+      // The caller keeps `device` alive. A reference in the job might become the last one.
       c10::StorageImpl* const target = device.unsafeGetStorageImpl();
       const auto work = [this, host, copy, target, after] {
         read_into(host->storage().mutable_data());

@@ -23,7 +23,7 @@ at::Storage HostPool::take_block(int64_t size, c10::Device device) {
     return size <= max_bytes_ ? link_->allocate_host(size, device) : at::Storage();
   at::Storage block = take_free(size, device);
   if (block) return block;
-  Blocks unfit;  // freed after the lock
+  Blocks unfit;  // freed after make_room() has released the lock
   if (!make_room(size, unfit)) return {};
   unfit.clear();
   return allocate(size, device);
@@ -33,7 +33,7 @@ at::Storage HostPool::take_free(int64_t size, c10::Device device) {
   const std::lock_guard lock(mutex_);
   const auto fit = free_.lower_bound({device.type(), size});
   if (fit == free_.end() || fit->first.first != device.type()) return {};
-  // With a limit blocks fit exactly: plans count on the room.
+  // With a limit a block must have the exact size, since plans count on the rest of the room.
   const int64_t most_over = max_bytes_ == OffloadPlace::kNoLimit ? size / 4 : 0;
   if (fit->first.second - size > most_over) return {};
   at::Storage block = std::move(fit->second);
@@ -42,8 +42,8 @@ at::Storage HostPool::take_free(int64_t size, c10::Device device) {
   return block;
 }
 
-// No free block fits. Frees blocks of other sizes to the system until the new one fits the limit;
-// the remaining ones may fit in the next step.
+// Called when no free block fits. Moves free blocks to `unfit`, for the caller to free, until a new
+// block of `size` is within the limit; the remaining free blocks may fit in the next step.
 bool HostPool::make_room(int64_t size, Blocks& unfit) {
   const std::lock_guard lock(mutex_);
   const int64_t most = std::min(max_bytes_, 2 * std::max(peak_bytes_, used_bytes_ + size));

@@ -20,9 +20,9 @@
 
 namespace remat::detail {
 
-/// Reuses memory that was taken from the system through a link, at most twice what was ever in use
-/// at once. Any thread. A forked process, where a vanished thread may hold the mutex, reuses
-/// nothing.
+/// Takes memory from the system through a link and reuses it; keeps at most twice the bytes that
+/// were ever in use at once. Any thread. A forked process reuses nothing, since the mutex may be
+/// held by a thread that exists only in the parent.
 class HostPool final : public OffloadMemory, public std::enable_shared_from_this<HostPool> {
  public:
   HostPool(int64_t max_bytes, std::shared_ptr<CopyLink> link)
@@ -79,7 +79,7 @@ class HostPool final : public OffloadMemory, public std::enable_shared_from_this
   const MadeInProcess process_;
   mutable std::mutex mutex_;
   int64_t bytes_ = 0;       // bytes taken from the system
-  int64_t used_bytes_ = 0;  // bytes of those in pieces
+  int64_t used_bytes_ = 0;  // bytes of bytes_ that are in use as pieces
   int64_t peak_bytes_ = 0;  // maximum of used_bytes_
   Blocks free_;
 };

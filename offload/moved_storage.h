@@ -20,10 +20,10 @@
 namespace remat::detail {
 
 enum class Whereabouts : uint8_t {
-  kWaiting,  ///< On the device, while others hold it too or until the next put()
-  kLeaving,  ///< On the device, while the copy is in flight, or done while others hold the storage
-  kAway,     ///< In `out.block`; on the device only while someone holds what give() returned
-  kComing,   ///< In `out.block`, and prefetched
+  kWaiting,  ///< On the device, until a put() finds that nobody else holds it
+  kLeaving,  ///< On the device, while the copy out is in flight; later only if `is_next`
+  kAway,     ///< In `out.block`; on the device only while others hold `back.given`
+  kComing,   ///< In `out.block`, and prefetched into `here`
   kStays,    ///< On the device for good
 };
 
@@ -39,41 +39,42 @@ struct MovedStorage {
   /// The way back.
   struct Back {
     CopyEventPtr copy;   ///< The last copy from the block
-    int64_t stream = 0;  ///< Stream that allocated its memory
+    int64_t stream = 0;  ///< Stream that allocated the memory that the copy fills
+    /// The storage that others may hold on the device: the one put, or the last one fetched
     c10::weak_intrusive_ptr<c10::StorageImpl> given{c10::intrusive_ptr<c10::StorageImpl>()};
     c10::VariableVersion version{0};  ///< Version counter of the tensors on `given`
   };
 
   Whereabouts whereabouts = Whereabouts::kWaiting;
-  at::Storage here;  ///< Null if kAway
+  at::Storage here;  ///< The storage on the device; null if kAway
   c10::Device device = c10::kCPU;
   int64_t bytes = 0;
   uint32_t version = 0;   ///< Version of the tensor at put()
   CopyEventPtr computed;  ///< Done when the storage has its values
   Out out;
-  bool is_next = false;  ///< If kLeaving: stays, because it will be needed soon
+  bool is_next = false;  ///< If kLeaving: stays on the device, because it will be needed soon
   Back back;
-  size_t tickets = 1;
-  uint64_t sequence = 0;    ///< Number among all storages
+  size_t tickets = 1;       ///< Number of live tickets for the storage
+  uint64_t sequence = 0;    ///< Number in the order of put(), counted over all steps
   std::string description;  ///< For errors: "region 'block', call 'attention' (4096 bytes)"
 };
 
 /// Learns the order in which a step asks for storages, and predicts it for the next step that puts
 /// the same sizes. Otherwise predicts the reverse order of put(). A storage that is asked for
-/// repeatedly is predicted as often. A step ends when all that was put is gone.
+/// repeatedly is predicted as often. A step ends when drop() was called for each storage put.
 class StepOrder {
  public:
   /// Gives the storage the next sequence number.
   void put(MovedStorage& moved);
 
-  /// Records that the storage was asked for. Returns false if it is of an earlier step.
+  /// Records that backward asked for the storage. Returns false if an earlier step has put it.
   bool got(const MovedStorage& moved);
 
   /// Call it when the storage is gone.
   void drop(const MovedStorage& moved);
 
-  /// The storage that will be asked for after the last one and `skipped` more, null if it is gone;
-  /// nullopt if unknown.
+  /// Predicts the storage that will be asked for next, after `skipped` others: null if that storage
+  /// is gone; nullopt without a prediction.
   std::optional<MovedStorage*> next(size_t skipped) const;
 
  private:
@@ -83,18 +84,18 @@ class StepOrder {
   void find_place(size_t number);
   void end_step();
 
-  // Bytes and storages of this step, by number.
+  // Bytes and storages of this step, by number: the order of put() within the step.
   std::vector<int64_t> bytes_;
   std::vector<MovedStorage*> stored_;  // null: gone
-  uint64_t first_sequence_ = 0;        // of number 0
+  uint64_t first_sequence_ = 0;        // MovedStorage::sequence of number 0
   uint64_t next_sequence_ = 0;
   size_t live_ = 0;           // storages that are not gone, of all steps
-  std::vector<size_t> asks_;  // of this step so far
-  size_t last_ = kUnknown;    // the last one asked for
+  std::vector<size_t> asks_;  // numbers that this step has asked for so far, in order
+  size_t last_ = kUnknown;    // the number last asked for
 
   std::vector<int64_t> learned_bytes_;
   std::vector<size_t> learned_asks_;
-  size_t place_ = 0;  // in learned_asks_, after the last one asked for
+  size_t place_ = 0;  // index into learned_asks_, right after the number last asked for
   bool matches_ = true;
 };
 

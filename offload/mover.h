@@ -29,8 +29,8 @@
 
 namespace remat::detail {
 
-/// A mutex whose holder may wait for the host's lock around calls into remat (Python's GIL).
-/// A thread that finds the mutex taken releases the host's lock while it waits; taking a free mutex
+/// A mutex whose holder may wait for the lock of the host language (Python's GIL). So a thread that
+/// finds the mutex taken releases the host language's lock while it waits; taking a free mutex
 /// costs one exchange. Not std::mutex with try_lock(), which needs a newer glibc than wheels are
 /// built for.
 class WaitMutex {
@@ -47,7 +47,7 @@ class WaitMutex {
 
   void unlock() {
     is_taken_ = false;
-    // A thread that counts itself after this finds the mutex free.
+    // A thread that increments waiting_ after this check finds the mutex free.
     if (waiting_ == 0) return;
     { const std::lock_guard lock(mutex_); }
     freed_.notify_one();
@@ -88,12 +88,12 @@ struct Retired {
 using Garbage = std::vector<Retired>;
 
 /// Note [Moving]
-/// Three queues may work on a storage: compute, the copy out and the copy in. These rules keep each
-/// of them from the memory of another:
+/// Three queues may work on a storage: compute, the copy out and the copy in. These rules keep a
+/// queue from memory that another queue still uses:
 ///   1. the copy out waits for the compute that was queued when the storage was put;
 ///   2. the storage's memory is freed when the host sees that the copy out is done;
-///   3. the copy in waits for the compute that was queued when its memory was allocated, since that
-///      memory may have been freed a moment ago;
+///   3. the copy in waits for the compute that was queued when its memory was allocated, since
+///      earlier compute may still use that memory;
 ///   4. the copy in begins when the copy out is done;
 ///   5. compute waits for the copy in, on every stream that asks for the storage;
 ///   6. a block is reused when all copies from and to it are done;
@@ -110,15 +110,15 @@ class Mover {
   ~Mover();
 
   /// The storage of `tensor`, with one more ticket. Tensors that share a storage share one entry.
-  /// Throws as OffloadStore::put().
+  /// Throws the errors of OffloadStore::put().
   std::shared_ptr<MovedStorage> take(const at::Tensor& tensor);
-  /// Returns the storage that was put, or a copy of it and the copy's version counter, which all
-  /// its users share, for the calling thread's stream.
+  /// Returns a storage for the calling thread's stream: the one that was put, or a copy of it and
+  /// the version counter that all users of the copy share.
   std::pair<at::Storage, std::optional<c10::VariableVersion>> give(MovedStorage& moved);
   /// Releases a ticket.
   void drop(MovedStorage& moved);
 
-  /// When it returns, storages and blocks whose copies are done have been freed.
+  /// Frees storages and blocks whose copies are done, and returns the totals.
   OffloadStats stats();
 
  private:
@@ -168,13 +168,13 @@ class Mover {
 
   OffloadOptions options_;
   mutable WaitMutex mutex_;
-  // Storages on the device that may leave.
+  // Storages that have not left the device, by address.
   std::unordered_map<const c10::StorageImpl*, std::shared_ptr<MovedStorage>> here_;
   std::map<uint64_t, MovedStorage*> waiting_;  // by sequence
-  uint64_t next_looked_at_ = 0;
+  uint64_t next_looked_at_ = 0;                // sequence at which send_waiting() goes on
   std::deque<MovedStorage*> leaving_;
   std::vector<MovedStorage*> coming_;
-  std::vector<Retired> retired_;  // in use by copies
+  std::vector<Retired> retired_;  // no longer needed, but still in use by copies
   StepOrder order_;
   std::optional<std::string> full_;  // message for the next put(); "": it has been reported
   OffloadStats stats_;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kLookedAhead = 64;
 
-// True if prefetching would bring it to the device, or keep it there.
+// True if prefetch() can bring the storage to the device, or keep it there.
 bool may_come(const MovedStorage& moved) {
   if (moved.whereabouts == Whereabouts::kLeaving) return !moved.is_next;
   return moved.whereabouts == Whereabouts::kAway && moved.back.given.expired();
@@ -54,11 +54,11 @@ at::Storage Mover::give_or_fetch(MovedStorage& moved) {
     leaving_.erase(std::find(leaving_.begin(), leaving_.end(), &moved));
     return hand_over(moved);
   }
-  // Unless it has been written since.
+  // Returns the storage that was given before, unless it has been written since.
   const bool is_as_given = moved.back.version.current_version() == 0;
   if (auto given = moved.back.given.lock(); given && is_as_given)
     return at::Storage(std::move(given));
-  // The prefetched storages are not the one that is needed.
+  // No prefetched storage is the needed one: if they and it exceed the limit, free the prefetched.
   if (coming_bytes() + moved.bytes > options_.prefetch_bytes) free_coming();
   at::Storage storage = fetch_with_room(moved);
   moved.back.given = c10::weak_intrusive_ptr<c10::StorageImpl>(storage.getWeakStorageImpl());
@@ -84,7 +84,7 @@ at::Storage Mover::fetch(MovedStorage& moved) {
   return storage;
 }
 
-// Backward needs this storage; prefetched ones can be fetched again.
+// Frees prefetched storages if there is no memory: they can be fetched again later.
 at::Storage Mover::fetch_with_room(MovedStorage& moved) {
   try {
     return fetch(moved);
@@ -95,7 +95,7 @@ at::Storage Mover::fetch_with_room(MovedStorage& moved) {
   return fetch(moved);
 }
 
-// Waits before anything else is fetched: the memory is in use while copies fill it.
+// Waits for the copies that fill prefetched storages, so that the memory is free when this returns.
 void Mover::free_coming() {
   Garbage garbage;
   for (const MovedStorage* const moved : coming_) wait_quietly(moved->back.copy);
@@ -105,7 +105,7 @@ void Mover::free_coming() {
 int64_t Mover::coming_bytes() const {
   int64_t bytes = 0;
   for (const MovedStorage* const moved : coming_) bytes += moved->bytes;
-  // One that has not left need not return.
+  // A leaving storage that stays because it is_next counts as prefetched.
   for (const MovedStorage* const moved : leaving_) bytes += moved->is_next ? moved->bytes : 0;
   return bytes;
 }
@@ -126,7 +126,7 @@ void Mover::prefetch() {
     try {
       moved->here = fetch(*moved);
     } catch (const std::exception&) {
-      return;  // get() fetches it again and reports the error
+      return;  // get() fetches the storage again and reports the error
     }
     moved->whereabouts = Whereabouts::kComing;
     coming_.push_back(moved);
@@ -144,7 +144,7 @@ void Mover::forget_coming(Garbage& garbage) {
   for (MovedStorage* const moved : leaving_) moved->is_next = false;
 }
 
-// Not under the mutex, since the host may have to wait.
+// Called without the mutex, since the host may have to wait for `back`.
 void Mover::hold_compute(MovedStorage& moved, const CopyEventPtr& back,
                          const at::Storage& storage) {
   const auto clock = wait_clock();
@@ -189,7 +189,7 @@ void Mover::drop(MovedStorage& moved) {
   order_.drop(moved);
 }
 
-// A storage whose tensor was written has a second entry under the same address.
+// If the tensor was written and put again, here_ has the later MovedStorage under the same address.
 void Mover::forget_here(const MovedStorage& moved) {
   if (!moved.here || moved.whereabouts == Whereabouts::kComing) return;
   const auto entry = here_.find(moved.here.unsafeGetStorageImpl());
@@ -200,7 +200,7 @@ Mover::~Mover() {
   for (const Retired& retired : retired_) wait_quietly(retired.until);
 }
 
-// Rules 6 to 8. A storage whose allocator knows of the copy is garbage at once.
+// Rules 6 to 8 of Note [Moving]. A storage whose allocator was told of the copy is freed at once.
 void Mover::retire(Retired retired, Garbage& garbage) {
   if (!is_pending(retired.until)) {
     garbage.push_back(std::move(retired));

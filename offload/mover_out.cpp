@@ -84,8 +84,8 @@ std::shared_ptr<MovedStorage> Mover::add(const at::Tensor& tensor) {
 }
 
 // Moving a storage that others hold too would free nothing. Each call looks at a few storages only,
-// since some programs have many long-lived ones. With a limit on leaving bytes it looks at all of
-// them: then the peak is guaranteed, and put() waits for any excess.
+// since some programs have many long-lived ones. With a limit on leaving bytes, each call looks at
+// all waiting storages, so that the peak is guaranteed; put() waits for any excess.
 void Mover::send_waiting() {
   const bool is_limited = options_.max_leaving_bytes < OffloadOptions{}.max_leaving_bytes;
   const size_t most = is_limited ? waiting_.size() : std::min(kExaminedPerPut, waiting_.size());
@@ -128,7 +128,7 @@ bool Mover::send(MovedStorage& moved, size_t first_memory) {
   return false;
 }
 
-// The next put() reports it: nothing throws or warns while storages move.
+// The next put() reports that no memory had room: nothing may throw or warn while storages move.
 void Mover::note_full(const MovedStorage& moved) {
   ++stats_.full_count;
   if (full_) return;
@@ -177,11 +177,11 @@ void Mover::settle_leaving(Garbage& garbage) {
     }
     const bool has_others = !is_alone(moved->here);
     garbage.push_back({.until = {}, .storage = hand_over(*moved), .block = {}});
-    if (!has_others) moved->back.given.reset();  // The storage is gone once the caller has settled.
+    if (!has_others) moved->back.given.reset();  // the caller frees the storage with `garbage`
   }
 }
 
-// The storage has left: from here on only those who asked for it hold it, if anyone.
+// Gives up the mover's reference to a storage that has left, and returns it; others may hold more.
 at::Storage Mover::hand_over(MovedStorage& moved) {
   forget_here(moved);
   moved.back.given = c10::weak_intrusive_ptr<c10::StorageImpl>(moved.here.getWeakStorageImpl());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The engine's tickets, which give tensors on moved storages; and the speed of its memories.
+// The engine, its tickets, which return tensors on moved storages, and the speed of its memories.
 #include <remat/offload/offload_engine.h>
 
 #include <ATen/Context.h>
@@ -52,8 +52,8 @@ class MovedTicket final : public OffloadStore::Ticket {
     const auto [storage, copy_version] = mover_->give(*moved_);
     // Made without an op, so that no interception or mode sees it.
     at::Tensor tensor = lay_out(storage, layout_);
-    // A node that saves the result notices later writes. A storage that stayed behaves as if it had
-    // never been put.
+    // With this counter, a node that saves the result notices later writes, and a storage that
+    // stayed on the device behaves as if it had never been put.
     const c10::VariableVersion& version = copy_version ? *copy_version : version_;
     if (version_.enabled()) tensor.unsafeGetTensorImpl()->set_version_counter(version);
     return tensor;
@@ -71,7 +71,7 @@ class MovedTicket final : public OffloadStore::Ticket {
 
 constexpr int64_t kLargeBytes = int64_t{32} << 20;
 constexpr int64_t kSmallShare = 64;
-constexpr int kTimes = 4;  // the first run allocates the memory
+constexpr int kTimes = 4;  // runs of each measurement; the first run allocates the memory
 
 double us_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
@@ -124,7 +124,7 @@ OffloadPlace measured_place(OffloadMemory& memory, c10::Device device) {
   place.name = memory.name();
   place.max_bytes = memory.max_bytes();
   place.block_bytes = memory.block_bytes();
-  // If noise exceeds the difference, the whole time counts as bandwidth.
+  // If, by noise, the large copy is not the slower one, its whole time counts as bandwidth.
   const auto rate = [&](double us, double small_us) {
     return gbps(us > small_us ? large - small : large, us > small_us ? us - small_us : us);
   };
@@ -179,7 +179,7 @@ class Engine final : public OffloadEngine {
   }
 
  private:
-  /// The accelerator's current device, if `device` has no index.
+  /// Returns `device`; if it has no index, the accelerator's current device.
   static c10::Device with_index(c10::Device device) {
     if (device.has_index() || device.is_cpu()) return device;
     return c10::impl::VirtualGuardImpl(device.type()).getDevice();
@@ -190,7 +190,7 @@ class Engine final : public OffloadEngine {
       return *options_.device;
     const std::optional<c10::DeviceType> accelerator = at::getAccelerator(/*checked=*/false);
     if (!accelerator || *accelerator == c10::kPrivateUse1) return c10::kCPU;
-    // Not the device guard: fake tensors replace it by one that reports devices.
+    // Asks the hooks, since FakeTensorMode replaces the device guard by one that reports devices.
     const auto& hooks = at::globalContext().getAcceleratorHooksInterface(*accelerator);
     if (hooks.deviceCount() == 0) return c10::kCPU;
     return {*accelerator, at::accelerator::getDeviceIndex()};

@@ -38,7 +38,7 @@ at::Tensor pack(const at::Tensor& mask) {
   const at::Tensor values = at::as_strided(mask, {mask.numel()}, {1}).view(at::kByte);
   const at::Tensor bits = at::zeros({(values.numel() + kBits - 1) / kBits}, values.options());
   for (const auto i : c10::irange(std::min(kBits, values.numel()))) {
-    // A byte of reinterpreted memory may have bits other than the last.
+    // A bool may be reinterpreted memory, in which any bits of the byte are set.
     const at::Tensor each = values.slice(0, i, std::nullopt, kBits).ne(0).view(at::kByte);
     bits.narrow(0, 0, each.numel()).bitwise_or_(at::bitwise_left_shift(each, i));
   }
@@ -106,7 +106,7 @@ std::optional<SmallType> small_type(at::ScalarType dtype) {
       return SmallType{dtype, std::numeric_limits<at::BFloat16>::max(), kInfinity};
     case at::kHalf:
       return SmallType{dtype, std::numeric_limits<at::Half>::max(), kInfinity};
-    case at::kFloat8_e4m3fn:  // the last number stands for infinity, 416 is the largest
+    case at::kFloat8_e4m3fn:  // the largest number, 448, stands for infinity; 416 is the next one
       return SmallType{dtype, 416, std::numeric_limits<at::Float8_e4m3fn>::max()};
     case at::kFloat8_e5m2:
       return SmallType{dtype, std::numeric_limits<at::Float8_e5m2>::max(), kInfinity};
@@ -120,7 +120,7 @@ struct ScaledType {
   at::ScalarType dtype;
   at::ScalarType bits;
   int64_t mantissa_bits;
-  int64_t bias;  // bits of the exponent
+  int64_t bias;  // bias of the exponent
 };
 
 ScaledType scaled_type(at::ScalarType dtype) {
@@ -194,7 +194,7 @@ class RoundedValues {
       const at::Tensor piece = values.narrow(0, from, size).to(type.dtype).abs();
       most = at::maximum(most, at::where(piece.isfinite(), piece, 0).amax());
     });
-    // The logarithm of 0 is undefined. Builds the power from its bits, as exp2() may be inexact.
+    // The scale is 1 if all numbers are 0. The power is built from its bits: exp2() may be inexact.
     const at::Tensor exponent = at::where(most.gt(0), most.div(largest).log2().ceil(), 0)
                                     .clamp(1 - type.bias, type.bias)
                                     .to(type.bits);
@@ -209,13 +209,13 @@ class RoundedValues {
 };
 
 /// Both errors of RoundingStats, over finite numbers, kept on the tensors' devices without
-/// synchronising. Any thread; no op runs under the mutex, since Python's modes may see it.
+/// synchronising. Any thread; no op runs under the mutex, since a Python mode may see the op.
 class RoundingErrors {
  public:
   void add(const at::Tensor& values, const RoundedValues& of) {
     const auto options = values.options().dtype(at::kDouble);
     at::Tensor most = at::zeros({}, options);
-    at::Tensor squares = at::zeros({2}, options);  // of the differences and of the values; scaled
+    at::Tensor squares = at::zeros({2}, options);  // sums for scaled differences, scaled values
     for_each_piece(values.numel(), [&](int64_t from, int64_t size) {
       const at::Tensor all = values.narrow(0, from, size).to(at::kDouble);
       const at::Tensor is_number = all.isfinite();

@@ -36,8 +36,8 @@ bool StepOrder::got(const MovedStorage& moved) {
   return true;
 }
 
-// If this step asks for less than the last one, the place moves forward; if it starts over, as
-// backward of a retained graph does, the place moves back.
+// If this step does not ask for all that the last step asked for, place_ skips forward; if this
+// step starts over, as backward of a retained graph does, place_ moves back.
 void StepOrder::find_place(size_t number) {
   const auto begin = learned_asks_.begin();
   const auto place = begin + static_cast<std::ptrdiff_t>(place_);

@@ -58,7 +58,7 @@ class PackedTickets {
   PackedTickets(std::shared_ptr<OffloadStore> store, const char* where)
       : store_(std::move(store)), where_(where) {}
 
-  /// Puts `tensor` as it is.
+  /// Puts `tensor` into the store without packing it.
   TicketPtr put(const at::Tensor& tensor) const;
 
   /// Puts the tensor that `pack` returns. If `tensor` has a live ticket and was not written since,
@@ -68,7 +68,7 @@ class PackedTickets {
 
   const OffloadStore* store() const { return store_.get(); }
 
-  /// Limits of a store that packs tensors.
+  /// OffloadStore::limits() for a store that packs tensors.
   std::optional<OffloadTerms> limits() const;
 
  private:
@@ -81,7 +81,7 @@ class PackedTickets {
   const std::shared_ptr<OffloadStore> store_;
   const char* const where_;
   mutable std::mutex mutex_;
-  // By storage.
+  // By the storage of the tensor that was packed.
   std::unordered_map<const c10::StorageImpl*, std::shared_ptr<const Entry>> entries_;
   size_t most_ = kFew;
 };

@@ -16,8 +16,8 @@ namespace remat::detail {
 
 namespace {
 
-/// Done when the worker finishes it. In a forked process, where the worker's thread does not exist,
-/// an unfinished event counts as failed.
+/// Done when the worker has run the job. In a forked process, which does not have the worker's
+/// thread, the event of an unfinished job counts as failed.
 class WorkerEvent final : public CopyEvent {
  public:
   bool is_done() override { return is_done_ || process_.is_forked(); }

@@ -16,8 +16,8 @@
 
 namespace remat::detail {
 
-/// Detects use after a fork: a forked process has neither the threads of its parent nor its own
-/// part of a shared file.
+/// Detects use after a fork: a forked process does not have the threads of its parent, and shares
+/// the parent's open files.
 class MadeInProcess {
  public:
   /// True in a process that was forked after construction.
@@ -36,7 +36,7 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
   ~Worker();
 
-  /// Runs `work` once `after` is done. The event fails with the exception of either.
+  /// Runs `work` once `after` is done. The event fails with the exception of `after` or `work`.
   CopyEventPtr run(std::function<void()> work, CopyEventPtr after);
 
  private:

@@ -97,7 +97,7 @@ class Writer {
     span(recording_.text(op.name), "op", op, place_of(op).first, std::move(args));
   }
 
-  /// The track and begin of an op.
+  /// Number of an op's track, and the time when the op began.
   static std::pair<uint32_t, TimeNs> place_of(const OnThread<OpEvent>& op) {
     const Track track = op.phase == OpPhase::kReplay ? Track::kReplays : Track::kOps;
     return {number_of(op.thread, track), op.begin_ns};

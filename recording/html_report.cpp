@@ -18,8 +18,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Note [Text in a page]: the data stands in a script element, which ends at the first "</script",
-// and in which "<!--" has a meaning. JSON of ASCII alone without "<", ">" and "&" contains neither,
-// and the page's script turns it into text nodes, never into markup.
+// and in which "<!--" has a meaning. JSON of ASCII alone without "<", ">" and "&" contains neither.
+// The page's script turns text of the data into text nodes, never into markup.
 std::string harmless(const Json& data) {
   const std::string json = data.dump(-1, ' ', true, Json::error_handler_t::replace);
   std::string text;

@@ -108,7 +108,7 @@ class BlockFinder {
     return 0;
   }
 
-  /// The op's own line, or the line of the forward op that it replays; failing that, its caller's.
+  /// The op's own line, or that of the forward op that it replays; else the line of its caller.
   StringId line_of_op(size_t op) const {
     for (; op != kNoOp; op = nesting_.caller(op)) {
       if (const StringId line = recording_.ops[op].line; line != 0) return line;
@@ -131,7 +131,7 @@ class BlockFinder {
     }
   }
 
-  /// Handles ops that ended by `time_ns`: their results, and gradients that leaves took.
+  /// Looks at ops that began by `time_ns`: arguments of ops in AccumulateGrad are weight gradients.
   void look_at_ops_until(TimeNs time_ns) {
     for (; op_ < recording_.ops.size() && recording_.ops[op_].begin_ns <= time_ns; ++op_) {
       const auto& op = recording_.ops[op_];
@@ -147,7 +147,7 @@ class BlockFinder {
     }
   }
 
-  /// The time when the backward pass first needs something of each region.
+  /// By region: the time when the backward pass first replays the region or asks for a slot of it.
   std::unordered_map<uint64_t, TimeNs> first_wanted() const {
     std::unordered_map<uint64_t, TimeNs> wanted;
     const auto add = [&](uint64_t region, TimeNs time_ns) {
@@ -171,15 +171,15 @@ class BlockFinder {
   const Recording& recording_;
   detail::RunningSpans<ReplayEvent> replays_;
   detail::RunningSpans<NodeEvent> nodes_;
-  detail::RunningSpans<NodeEvent> uses_in_nodes_;  // queried at the begins of ops
+  detail::RunningSpans<NodeEvent> uses_in_nodes_;  // the nodes again, queried at begins of ops
   const detail::OpNesting nesting_;
   const std::vector<size_t> forwards_;
   const std::vector<size_t> makers_;
   std::map<std::pair<uint32_t, uint64_t>, size_t> ops_;  // by thread and number
   std::unordered_map<uint64_t, size_t> alive_;           // indices into blocks_ by address
   std::vector<MemoryBlock> blocks_;
-  size_t save_ = 0;  // next to look at
-  size_t op_ = 0;    // next to look at
+  size_t save_ = 0;  // index of the save to look at next
+  size_t op_ = 0;    // index of the op to look at next
 };
 
 }  // namespace

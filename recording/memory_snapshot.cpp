@@ -26,9 +26,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 /// Writes the part of the pickle format, protocol 2, that a snapshot needs. The only C++ library
-/// that writes pickles is LibTorch, which this module does without. PyTorch's viewer knows only
-/// some opcodes, so only those are used, and items are appended to lists one by one, since many at
-/// once are too many for it. https://docs.python.org/3/library/pickle.html, and its opcodes in
+/// that writes pickles is LibTorch, which this module does without. Only opcodes that PyTorch's
+/// viewer knows are used; items are appended to lists one by one, since the viewer cannot append
+/// many at once. https://docs.python.org/3/library/pickle.html, and its opcodes in
 /// Lib/pickletools.py
 class PickleWriter {
  public:
@@ -62,9 +62,9 @@ class PickleWriter {
     }
   }
 
-  /// Adds the last value to the list before it.
+  /// Adds the value that was pushed last to the list that was pushed before it.
   void append() { out_ << 'a'; }
-  /// Sets an item of the dict before it: the last two values are the key and the value.
+  /// Sets an item of the dict that was pushed before the last two values: the key and the value.
   void set_item() { out_ << 's'; }
 
   /// Returns a number by which recall() pushes the last value again.
@@ -78,7 +78,7 @@ class PickleWriter {
     little_endian(memo, 4);
   }
 
-  /// Call it when the only value is complete.
+  /// Ends the pickle; call it when all that was pushed is in one value.
   void finish() { out_ << '.'; }
 
  private:
@@ -108,7 +108,7 @@ class PickleWriter {
   uint32_t next_memo_ = 0;
 };
 
-// No machine has more devices, and a viewer has a list for each number.
+// No machine has more devices. A recording may name any number, and each number costs a list.
 constexpr size_t kDeviceLimit = 1024;
 
 /// The number in "cuda:1"; nullopt for "cpu".
@@ -147,8 +147,8 @@ std::map<StringId, size_t> device_numbers(const Recording& recording,
 /// allocation, and the block. A free comes before the next allocation at the same address.
 using Change = std::tuple<size_t, bool, size_t>;
 
-/// Why a block is alive: op, region with slot, node, line, kind and call. It determines the block's
-/// frames, and many blocks share it.
+/// Why a block is alive: op, region with slot, node, line, kind and call. Blocks with equal
+/// reasons, of which there are many, have equal frames.
 using Reason = std::tuple<StringId, std::string, StringId, StringId, BlockKind, StringId>;
 
 class MemorySnapshot {
@@ -229,7 +229,7 @@ class MemorySnapshot {
     out_.append();
   }
 
-  /// The frames of a free are also the block's: the viewer shows them for the block.
+  /// Frees have the frames of their block, too, since the viewer shows a free's frames for a block.
   void append_entry(const char* action, TimeNs time_ns, const MemoryBlock& block) {
     out_.push({{"action", action},
                {"addr", address_of(block)},
@@ -295,7 +295,7 @@ class MemorySnapshot {
   const detail::RegionLabels labels_;
   const std::vector<MemoryBlock> blocks_;
   const std::map<StringId, size_t> devices_;
-  std::map<Reason, uint32_t> frames_;  // numbers by which the writer recalls them
+  std::map<Reason, uint32_t> frames_;  // by reason: argument of out_.recall() for the frames
 };
 
 }  // namespace

@@ -90,7 +90,7 @@ std::string words_of_scalar(const Recording& recording, const RecordedValue& val
 }
 
 // Lists are kept on an explicit stack, because a damaged recording may nest them arbitrarily deep.
-/// "[1, -2], 'mean', 0.5, true, none"
+/// A text such as "[1, -2], 'mean', 0.5, true, none".
 std::string words_of_values(const Recording& recording, const std::vector<RecordedValue>& values) {
   std::string words;
   std::vector<uint64_t> missing;  // elements missing in each open list
@@ -145,7 +145,7 @@ const RecordedLayout& layout_of(const ComparedOp& side, const RecordedTensor& te
   return side.recording.layouts[tensor.layout];
 }
 
-/// The cause for two tensors that both exist. Results may have any strides.
+/// The cause if two tensors differ, of which neither is missing. Results may have any strides.
 Cause cause_of_tensor(const ComparedOp& a, const RecordedTensor& in_a, const ComparedOp& b,
                       const RecordedTensor& in_b, bool is_result) {
   const RecordedLayout& before = layout_of(a, in_a);
@@ -188,7 +188,7 @@ Cause cause_of_tensors(const ComparedOp& a, const ComparedOp& b, OutsidePairs& p
   return std::nullopt;
 }
 
-/// The cause for two values of one kind. `in_list` is true if they are list elements.
+/// The cause if two values of one kind differ. `in_list`: true if they are list elements.
 DifferenceCause cause_of_kind(ValueKind kind, bool in_list, std::string_view op) {
   switch (kind) {
     case ValueKind::kBool:
@@ -237,7 +237,7 @@ Cause cause_of_values(const ComparedOp& a, const ComparedOp& b) {
   return std::nullopt;
 }
 
-/// Compares results: an op inside may have done something else (autocast, sizes from data).
+/// Compares results, which may differ although the arguments do not (autocast, sizes from data).
 Cause cause_of_results(const ComparedOp& a, const ComparedOp& b) {
   const OpEvent& before = a.event();
   const OpEvent& now = b.event();
@@ -272,7 +272,7 @@ bool OutsidePairs::match(const TensorOrigin& a, const TensorOrigin& b, bool stri
   }
   const auto second = seconds_.find(a.storage);
   const auto first = firsts_.find(b.storage);
-  // A new storage may have the address of an earlier one.
+  // If only one has another partner, it may be mistaken for an earlier storage at its address.
   const bool both_known = second != seconds_.end() && first != firsts_.end();
   if (both_known && second->second != b.storage && first->second != a.storage) return false;
   seconds_[a.storage] = b.storage;

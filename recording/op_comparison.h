@@ -26,16 +26,16 @@ struct TensorOrigin {
 
   OriginKind kind = OriginKind::kUnknown;
   /// For kMade the op's number in its stream; for kOutside the number of the storage in the order
-  /// of first use; kElsewhere if only one side has it.
+  /// of first use; kElsewhere if only one side has the storage.
   size_t number = 0;
-  uint32_t stream = 0;   ///< For kMade.
+  uint32_t stream = 0;   ///< For kMade the op's stream.
   uint64_t storage = 0;  ///< See StorageOrigin.
-  /// True if a replay made it, perhaps as a copy of what the function writes.
+  /// True if a replay made the tensor, perhaps to write it in place of outside memory.
   bool is_replayed = false;
 };
 
-/// Kinds of ops of a run that are compared one by one. A stream holds the ops of one kind on one
-/// thread: stream / kStreamKinds is the thread, in the order in which threads began.
+/// The ops of a run are compared in streams: the ops of one kind on one thread. The number of a
+/// stream is kind + kStreamKinds * thread, with threads in the order in which they began.
 enum StreamKind : uint32_t {
   kProgramStream = 0,  ///< Ops outside regions and in their forwards
   kBackwardStream = 1,
@@ -57,12 +57,12 @@ class OutsidePairs {
  public:
   /// For two runs: storages are paired in the order in which they are met.
   OutsidePairs() = default;
-  /// For a replay: a storage matches itself, unless only the replay has it.
+  /// For a replay: an outside storage of the forward (one in `of_forward`) matches only itself.
   explicit OutsidePairs(std::unordered_map<uint64_t, size_t> of_forward)
       : of_forward_(std::move(of_forward)), is_same_run_(true) {}
 
-  /// Pairs the two storages; false if the first was expected to match another one. `strictly`: a
-  /// storage that only the replay has does not match either.
+  /// Pairs the two storages; false if both are known to have other partners. `strictly`: a storage
+  /// that only the replay has does not match either.
   bool match(const TensorOrigin& a, const TensorOrigin& b, bool strictly);
 
  private:
@@ -78,11 +78,11 @@ std::optional<DifferenceCause> cause_of(const ComparedOp& a, const ComparedOp& b
                                         OutsidePairs& pairs, bool strictly);
 
 /// A text such as "aten::mul.Tensor(float32 [4] on cpu of op 3, float32 [4] on cpu from outside #1,
-/// 2)". `origins` are those of the arguments; `stream` is the op's own.
+/// 2)". `origins` are those of the arguments; `stream` is the stream of the op.
 std::string op_words(const Recording& recording, size_t op,
                      const std::vector<TensorOrigin>& origins, uint32_t stream);
 
-/// True for a number that the program passed as a tensor. A recording has no values of tensors.
+/// True if the tensor may be a number that the program passed, whose value is not recorded.
 bool is_number(const Recording& recording, const RecordedTensor& tensor);
 
 /// True for ops that compute nothing, such as "aten::select.int".

@@ -20,9 +20,9 @@ namespace {
 
 using detail::visit_fields;
 
-/// The inverse of detail::ByteWriter. The bytes need not be valid: throws std::runtime_error, also
-/// for strings and layouts that `names` does not define, and allocates no more than the bytes can
-/// hold.
+/// Decodes the bytes of a detail::ByteWriter. Throws std::runtime_error for invalid bytes, also if
+/// they refer to strings or layouts that `names` does not have. Allocates no more than the bytes
+/// can hold.
 class ByteReader {
  public:
   ByteReader(std::string_view bytes, const Recording& names) : bytes_(bytes), names_(names) {}
@@ -181,8 +181,8 @@ void read_record(ByteReader& reader, uint32_t thread, Recording& recording) {
   reader.expect(is_known, "an event of an unknown kind");
 }
 
-/// Reads the block at the start of `bytes` and returns its size. Throws std::runtime_error if it is
-/// damaged.
+/// Reads the block at the start of `bytes` and returns the block's size. Throws std::runtime_error
+/// if the block is damaged.
 size_t read_block(std::string_view bytes, Recording& recording) {
   const auto block = detail::first_block(bytes);
   if (!block) throw std::runtime_error("one that is cut off or changed");

@@ -34,8 +34,8 @@ struct OpSequence {
   const Recording& recording;
   const std::vector<size_t>& ops;
   std::function<std::vector<TensorOrigin>(size_t op)> origins;
-  bool is_cut = false;  ///< True if the sequence stops early although the run would have gone on.
-  bool threw = false;   ///< True if the last op threw, or something after it.
+  bool is_cut = false;  ///< True if the sequence may end before the run is complete (early stop).
+  bool threw = false;   ///< True if the last op threw, or something after that op.
 
   bool has(size_t i) const { return i < ops.size(); }
   const std::string& name(size_t i) const { return recording.text(recording.ops[ops[i]].name); }
@@ -70,7 +70,7 @@ class SequenceComparison {
   }
 
  private:
-  /// A number that is passed as a tensor is a value of the program.
+  /// The cause without a recorded difference: perhaps a number in a tensor, which is not recorded.
   static DifferenceCause cause_of_nothing(const ComparedOp& op) {
     const auto& arguments = op.event().arguments;
     for (size_t i = 0; i < arguments.size(); ++i) {
@@ -96,7 +96,7 @@ class SequenceComparison {
     return DifferenceCause::kBranch;
   }
 
-  /// True if the next two ops are the same, or one is and both sequences end after it.
+  /// True if the next two ops have equal names, or if the next one does and both sequences end.
   bool goes_on(size_t a, size_t b) const {
     for (size_t i = 0; i < 2; ++i, ++a, ++b) {
       if (a_.has(a) != b_.has(b)) return false;
@@ -276,7 +276,7 @@ class ReplaySides {
     return left;
   }
 
-  /// True for a cast of a tensor that none of the ops `inside` made.
+  /// True for a cast to half precision of a tensor that requires grad, not made by ops `inside`.
   bool is_weight_cast(size_t op, const std::unordered_set<size_t>& inside) const {
     const Recording& recording = all_.recording;
     const auto& event = recording.ops[op];

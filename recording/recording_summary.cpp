@@ -17,13 +17,13 @@
 namespace remat {
 namespace {
 
-/// Counts regions by label. Returns the index in `totals` by region.
+/// Counts regions by label in `totals`. Returns by region the index of its label in `totals`.
 std::unordered_map<uint64_t, size_t> count_regions(const Recording& recording,
                                                    std::vector<RegionTotals>& totals) {
   std::unordered_map<uint64_t, size_t> places;
   std::unordered_map<StringId, size_t> labels;
   for (const auto& region : recording.regions) {
-    if (places.count(region.region) > 0) continue;  // recorded again
+    if (places.count(region.region) > 0) continue;  // a later event of a region already counted
     const auto [label, is_new] = labels.emplace(region.label, totals.size());
     if (is_new) totals.emplace_back().label = recording.text(region.label);
     places.emplace(region.region, label->second);
@@ -50,7 +50,7 @@ TimeNs end_of(const Recording& recording) {
                    last_time(recording.nodes), last_time(recording.marks)});
 }
 
-/// Adds up the blocks that are alive at the peak, by origin.
+/// Adds up the blocks that are alive at the peak, by kind, op, region label and line.
 std::vector<PeakRow> peak_rows(const Recording& recording, const std::vector<MemoryBlock>& blocks,
                                size_t peak) {
   const detail::RegionLabels labels(recording);
@@ -131,7 +131,7 @@ RecordingSummary summary_of(const Recording& recording) {
   const detail::RegionLabels labels(recording);
   for (const MemoryBlock& block : blocks) {
     if (block.kind != BlockKind::kKept) continue;
-    // The call made the block, or saved a block that was made before it, perhaps in another region.
+    // A call made the block, or (call 0) saved a block made before the call, perhaps elsewhere.
     const uint64_t region = block.call != 0 ? block.region : block.slot_region;
     if (RegionTotals* const totals = totals_of(region))
       add_kept(*totals, detail::folded_label(labels.call_of(region, block.call)), block.bytes);

@@ -52,11 +52,11 @@ class Linker {
       link(i, find(op.region, op.record));
       return;
     }
-    // Views have no records, so the last op with a record's number is the one that the record is
-    // of.
+    // A view makes no record and has the number of the next record. So a record belongs to the last
+    // op with its number.
     if (op.record != OpEvent::kNoRecord) records_[key(op.region, op.record)] = i;
     for (const TapePlace& outer : op.outer_records) records_[key(outer.region, outer.record)] = i;
-    // The op belongs to its region and to the enclosing ones, up to the one that is replayed.
+    // The op belongs to its region and to the regions around it, up to the region being replayed.
     uint64_t region = op.region;
     for (size_t most = regions_.size() + 1; region != 0 && most > 0; --most) {
       if (const size_t replay = replay_of(region, running); replay != kNoOp) {
@@ -82,8 +82,8 @@ class Linker {
     return kNoOp;
   }
 
-  /// The next op of that name in the forward that this replay has not reached. Ops in SAVE and
-  /// OFFLOAD calls do not run again.
+  /// The next op of the forward that has this name and that the replay has not reached yet, without
+  /// ops in SAVE and OFFLOAD calls, which do not run again.
   size_t next_of(size_t replay, StringId name) {
     const uint64_t region = recording_.replays[replay].region;
     const std::vector<size_t>& forward = forwards_[region];
@@ -108,13 +108,13 @@ class Linker {
 
   const Recording& recording_;
   detail::RunningSpans<ReplayEvent> replays_;
-  std::vector<size_t> next_in_;             // positions in forwards_ of each replay's region
-  std::vector<std::vector<size_t>> again_;  // ops that each replay ran
+  std::vector<size_t> next_in_;             // by replay: position in forwards_ of its region
+  std::vector<std::vector<size_t>> again_;  // by replay: the ops that it ran
   std::vector<size_t> links_;
   std::unordered_map<uint64_t, std::pair<uint64_t, uint64_t>> regions_;  // whole and parent
-  // by region, with the ops of inner regions
+  // by region: the ops of its forward, with those of inner regions
   std::unordered_map<uint64_t, std::vector<size_t>> forwards_;
-  std::map<std::pair<uint64_t, uint32_t>, size_t> records_;  // by region and record
+  std::map<std::pair<uint64_t, uint32_t>, size_t> records_;  // ops by whole region and record
 };
 
 /// True if `call` names a call that a rule made of the op: "block/aten::mm#3" for "aten::mm".

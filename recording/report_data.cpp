@@ -23,7 +23,7 @@ constexpr size_t kMostMarks = 500;
 constexpr size_t kMostPlans = 500;
 constexpr size_t kMostLabels = 1000;
 
-/// Each value as the difference to the one before; the first as it is.
+/// Each value as the difference to the value before; the first value is stored unchanged.
 Json differences(const std::vector<int64_t>& values) {
   Json all = Json::array();
   int64_t last = 0;
@@ -31,8 +31,8 @@ Json differences(const std::vector<int64_t>& values) {
   return all;
 }
 
-/// Chooses the indices of the first minimum and the first maximum of each stretch: a run of indices
-/// with one value of stretch_of().
+/// Adds to `chosen` the indices of the first minimum and the first maximum of each stretch. A
+/// stretch is a run of indices for which stretch_of() returns one value.
 template <class StretchOf>
 void add_extremes_of(const std::vector<int64_t>& totals, StretchOf&& stretch_of,
                      std::vector<size_t>& chosen) {
@@ -50,7 +50,7 @@ void add_extremes_of(const std::vector<int64_t>& totals, StretchOf&& stretch_of,
   }
 }
 
-/// Stretches of time serve a view of the whole, runs of events a close view.
+/// Adds extremes of stretches of time (for the whole view) and of runs of events (for close views).
 void add_extremes(const std::vector<AliveByKind>& alive, size_t stretches,
                   std::vector<size_t>& chosen) {
   std::vector<int64_t> totals;
@@ -68,7 +68,7 @@ void add_extremes(const std::vector<AliveByKind>& alive, size_t stretches,
       totals, [run](size_t i) { return i / run; }, chosen);
 }
 
-/// The last index in `alive` at or before that time; kNone if there is none.
+/// Index of the last moment of `alive` at or before `time_ns`; kNone if there is none.
 size_t last_until(const std::vector<AliveByKind>& alive, TimeNs time_ns) {
   const auto after = std::upper_bound(
       alive.begin(), alive.end(), time_ns,
@@ -100,7 +100,7 @@ std::vector<size_t> shown_moments(const std::vector<AliveByKind>& alive,
   return chosen;
 }
 
-/// Time just before the thread's next op of the program after `time_ns`, else the end of its ops.
+/// Time just before the program itself calls the next op on `thread`; else the end of the last op.
 TimeNs next_op_of_program(const Recording& recording, uint32_t thread, TimeNs time_ns) {
   TimeNs last = time_ns;
   for (const auto& op : recording.ops) {
@@ -113,13 +113,13 @@ TimeNs next_op_of_program(const Recording& recording, uint32_t thread, TimeNs ti
 }
 
 /// The steps on the plan's thread that began at `plan` or later and before `end_ns`, in order: each
-/// as the times of the region's first op and of the end of its backward pass, where the thread next
-/// runs an op of the program. If no region was recorded, the whole time counts as one step.
+/// as the time when its region began, and the time when its backward pass ended, which is where
+/// next_op_of_program() is. If no region was recorded, the whole time counts as one step.
 std::vector<std::pair<TimeNs, TimeNs>> planned_steps(const Recording& recording,
                                                      const OnThread<PlanEvent>& plan,
                                                      TimeNs end_ns) {
   const std::string& name = recording.text(plan.label);
-  // Times of the first and the last event by the whole region, since events name its segments.
+  // Times of the first and the last event, by RegionEvent::whole, since events name segments.
   std::map<uint64_t, std::pair<TimeNs, TimeNs>> steps;
   std::unordered_map<uint64_t, uint64_t> wholes;
   const auto note_event = [&](uint64_t whole, TimeNs time_ns) {
@@ -224,7 +224,7 @@ class DataOfRecording {
     return all;
   }
 
-  /// Each row's first moment, as a difference, and its number of moments.
+  /// The rows of blocks: "begin" is the first moment of each, "length" its number of moments.
   Json alive() {
     const std::vector<ReportRow> rows = rows_.rows_of(blocks_, moments_, peak_, most_rows_);
     std::map<BlockOrigin, size_t> numbers;
@@ -233,7 +233,7 @@ class DataOfRecording {
     Json length = Json::array();
     Json origin = Json::array();
     Json bytes = Json::array();
-    Json several = Json::array();  // rows of more than one block: the row and its number of blocks
+    Json several = Json::array();  // index and number of blocks of each row of several blocks
     for (size_t i = 0; i < rows.size(); ++i) {
       const ReportRow& row = rows[i];
       begin.push_back(static_cast<int64_t>(row.begin));

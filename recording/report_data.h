@@ -23,8 +23,8 @@ extern const std::string_view kReportStyle;   ///< CSS
 extern const std::string_view kReportScript;  ///< JavaScript
 
 /// The data of one recording. Note [Data of a page]: times are nanoseconds, and each list of times
-/// holds differences to the entry before; text is an index into "words". Lists of similar things
-/// are stored as one list per field.
+/// holds differences to the entry before; a text is an index into "words". A list of objects is
+/// stored as one list for each field.
 nlohmann::ordered_json report_data(const Recording& recording, const std::string& name,
                                    size_t most_points, size_t most_rows);
 
@@ -59,8 +59,8 @@ class RowMaker {
  public:
   RowMaker(const Recording& recording, const RegionLabels& labels, ReportTexts& texts);
 
-  /// The region that saved the block, else the one whose op, or whose op's node, made it; 0 if
-  /// none.
+  /// The region that saved the block; else the region of the op that made it, or of the forward op
+  /// whose node made it; 0 if none.
   uint64_t region_of(const MemoryBlock& block) const;
   BlockOrigin origin_of(const MemoryBlock& block) const;
 

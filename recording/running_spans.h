@@ -12,7 +12,7 @@
 
 namespace remat::detail {
 
-/// On each thread, query times must not decrease.
+/// Finds the events that run at a time. For each thread, the times of queries must not decrease.
 template <class Event>
 class RunningSpans {
  public:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Note [Storages by address]: an address stands for another storage once its memory has been freed
-// or allocated anew, or once an op returns it without having been given it. Not all threads have
-// memory events, so a storage that came from no op may be mistaken for an earlier one at its
-// address.
+// Note [Storages by address]: an address begins to stand for a new storage when its memory is freed
+// or allocated, or when an op returns the address without having it among its arguments. Not all
+// threads have memory events, so a storage that no op returned may be mistaken for an earlier
+// storage at the same address.
 #include "storage_origins.h"
 
 #include <queue>
@@ -82,7 +82,7 @@ class OriginFinder {
   std::priority_queue<End, std::vector<End>, std::greater<>> running_;
   std::unordered_map<uint64_t, StorageOrigin> here_;  // by address
   uint64_t storages_ = 0;
-  size_t memory_ = 0;  // next to look at
+  size_t memory_ = 0;  // index of the memory event to look at next
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The call tree of recorded ops; and the storage of each argument of an op with the op that last
-// made or wrote it, independently of the run's addresses.
+// The call tree of recorded ops. For each argument of an op, a number for its storage (instead of
+// the address, which differs from run to run), and the op that last made or wrote that storage.
 #pragma once
 
 #include <cstddef>
@@ -50,8 +50,8 @@ class OpNesting {
 
 struct StorageOrigin {
   uint64_t storage = 0;  ///< Unique in the recording; 0: no storage.
-  /// The innermost op that last made or wrote it, as an index into Recording::ops; kNoOp if no
-  /// recorded op did.
+  /// The innermost op that last made or wrote the storage, as an index into Recording::ops; kNoOp
+  /// if no recorded op did.
   size_t maker = kNoOp;
 };
 

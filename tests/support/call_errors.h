@@ -20,7 +20,7 @@ inline std::string forward_error(const TensorFn& fn,
   return error_text([&] { checkpoint(options)(fn)(x); });
 }
 
-/// Returns the error that backward raises if `changed` becomes true after the forward of `fn`.
+/// Returns the error of backward if `changed`, which `fn` reads, becomes true after the forward.
 inline std::string divergence(const TensorFn& fn, bool& changed,
                               const CheckpointOptions& options = {.name = "r"}) {
   changed = false;

@@ -3,7 +3,7 @@
 // Catch2, version 2 or 3, under one set of names: Approx, ContainsSubstring, and Catch's CHECK.
 #pragma once
 
-// c10 also defines macros named CHECK. Its header is included first, so that it cannot come later.
+// c10 also defines CHECK. Its header is included here, so that no later include brings that macro.
 #if __has_include(<c10/util/Logging.h>)
 #include <c10/util/Logging.h>
 #undef CHECK

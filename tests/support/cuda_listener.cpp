@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Fails a test case that ran on the CUDA stand-in and launched kernels that nobody computed, or
-// accessed invalid memory. On a GPU, and in a process without CUDA, it does nothing. Catch2 2 shows
-// its listeners only to sources that ask for them, so nothing is precompiled here.
+// Fails a test case that ran on the CUDA stand-in if nobody computed the result of a kernel that it
+// launched, or if it accessed invalid memory. Does nothing on a GPU and in a process without CUDA.
+// Catch2 2 shows its listeners only to sources that ask for them, so nothing is precompiled here.
 #define CATCH_CONFIG_EXTERNAL_INTERFACES
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -21,7 +21,7 @@ using Listener = Catch::EventListenerBase;
 using Listener = Catch::TestEventListenerBase;
 #endif
 
-/// Returns the stand-in's function of that name; nullptr on a GPU.
+/// Returns the stand-in's function called `name`; nullptr on a GPU.
 template <typename Function>
 Function* stand_in(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
@@ -43,7 +43,7 @@ class CudaListener final : public Listener {
     if (reset_) reset_();
   }
 
-  // An assertion counts until the end of the section that is the whole test case.
+  // A failure must be reported by the end of the outermost section, which is the whole test case.
   void sectionEnded(const Catch::SectionStats& section) override {
     if (!reset_ || section.sectionInfo.name != name_) return;
     wait_for_devices();

@@ -29,7 +29,7 @@ inline std::vector<std::string> ops_of(const TensorFn& fn, const at::Tensor& x =
   return region_tapes().back().ops();
 }
 
-/// Returns every value that the records of its tape make, for Cuts::keep.
+/// Returns, for Cuts::keep, every value that the records of the tape of `fn` make.
 inline std::vector<Cuts::Kept> every_value(const TensorFn& fn, const at::Tensor& x = step_input()) {
   const at::Tensor y = checkpoint({.name = "r", .replay = ReplayEngine::kTape})(fn)(x);
   const RegionTape region_tape = region_tapes().back();

@@ -3,8 +3,8 @@
 // Makes CUDA the default device of factories by a kernel in front of each.
 //
 // The kernels are at BackendSelect, where LibTorch chooses a backend by the device argument. So a
-// mode or tracer that records the call earlier records it without a device, and can call it again
-// in the same way.
+// mode or tracer, which sees the call earlier, records a call without a device, and can make the
+// same call again.
 #include "default_device.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -41,7 +41,7 @@ std::optional<size_t> position_of(const c10::FunctionSchema& schema, std::string
   return static_cast<size_t>(found - arguments.begin());
 }
 
-/// True for an op that makes a tensor on the device that it is given.
+/// True for an op that makes a tensor on the device of its device argument.
 bool is_factory(const OperatorHandle& op) {
   const auto& arguments = op.schema().arguments();
   return op.operator_name().name != "aten::from_file" &&  // a file is in the host's memory
@@ -54,7 +54,7 @@ bool is_factory(const OperatorHandle& op) {
 /// kWithHostMemory.
 thread_local bool is_for_host = false;
 
-/// Ops whose kernels read memory that such a factory has made.
+/// Ops whose kernels read, on the host, the result of a factory that they call without a device.
 constexpr const char* kWithHostMemory[] = {"aten::repeat"};
 
 class ForHost {
@@ -68,7 +68,7 @@ class ForHost {
   const bool outer_;
 };
 
-/// Runs LibTorch's kernel of such an op, with factories on the host.
+/// Runs LibTorch's kernel of an op of kWithHostMemory, with factories on the host.
 class WithHostMemory final : public c10::OperatorKernel {
  public:
   void operator()(const OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -102,7 +102,7 @@ class OnCuda final : public c10::OperatorKernel {
   const std::optional<size_t> pin_memory_;
 };
 
-/// Registering over a kernel warns.
+/// LibTorch warns where a kernel is registered over another one.
 class Silence final : public c10::WarningHandler {
  public:
   void process(const c10::Warning& /*warning*/) override {}
@@ -132,7 +132,7 @@ void make_cuda_default() {
     put_in_front(dispatcher.findSchemaOrThrow(name, ""), std::make_unique<WithHostMemory>());
 }
 
-/// Returns the device that the environment names.
+/// Returns the device that REMAT_TEST_DEVICE names; by default the CPU.
 c10::DeviceType chosen_device() {
   const char* const variable = std::getenv("REMAT_TEST_DEVICE");
   const std::string_view name = variable ? variable : "";

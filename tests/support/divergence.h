@@ -26,7 +26,7 @@ inline std::string backward_error(const std::function<at::Tensor(const at::Tenso
   return error_text([&] { loss.backward(); });
 }
 
-/// Checks that the text names region, slot, both sides and the likely cause.
+/// Checks that the text of an error names the region, a slot, both tensors and the likely cause.
 inline void check_says(const std::string& text, const std::string& expected, const std::string& got,
                        const std::string& cause) {
   CHECK_THAT(text, ContainsSubstring("[replay] region 'r', slot ") &&

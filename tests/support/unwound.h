@@ -32,8 +32,8 @@ inline at::Tensor dropout_step(bool checkpointed) {
   return x.grad();
 }
 
-/// Calls `fn`, which must throw c10::Error and draw no random numbers, checks that it left nothing
-/// behind, and returns the error's text.
+/// Calls `fn`, which must throw c10::Error and draw no random numbers, makes the checks of this
+/// file, and returns the error's text.
 template <class Fn>
 std::string error_text(Fn&& fn) {
   const auto stream = remat::GeneratorState::read(at::detail::getDefaultCPUGenerator());

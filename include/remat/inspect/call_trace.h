@@ -13,7 +13,7 @@
 
 namespace remat {
 
-/// A named call, or a scope that the user has named.
+/// A named call, or a scope that the user opened with CallTrace::begin_scope().
 struct CallTraceEntry {
   std::string name;  ///< Includes the prefixes of the NameScopes around a call
   bool is_scope = false;
@@ -22,9 +22,9 @@ struct CallTraceEntry {
   std::vector<CallTraceEntry> entries;  ///< Entries that a scope encloses, in order
 };
 
-/// Collects the named calls that forwards make, from construction to stop() or destruction. Leaves
-/// out calls of replays, and SAVE calls inside SAVE calls, which no region sees. Several traces may
-/// collect at the same time.
+/// Collects the named calls that forwards make, from construction to stop() or destruction. Calls
+/// made in replays, and SAVE calls inside SAVE calls, are left out. Several traces may collect at
+/// the same time.
 class REMAT_API CallTrace {
  public:
   /// True if a call on the current thread is to be collected.

@@ -28,16 +28,16 @@ class MeterState;
 /// that is older than the meter changes nothing, so counts are never negative. Memory that does not
 /// come from a c10 allocator (`from_blob`, `malloc` inside a kernel) is not counted.
 ///
-/// Threads: counts reports on the constructing thread and on every thread that carries its
-/// thread-local state: autograd's threads, and any inside an `at::ThreadLocalStateGuard`. On other
-/// threads neither allocations nor frees are seen; a block freed there counts as live until its
-/// address is allocated again under the meter. After a backward on an accelerator this can affect a
-/// gradient that grad() has returned, or memory left by a backward that threw, since autograd's
-/// thread drops its own reference after resetting its thread-local state. Any thread may query.
+/// Threads: the meter counts reports on the constructing thread and on every thread that carries
+/// that thread's state: autograd's threads, and threads inside an `at::ThreadLocalStateGuard`. On
+/// other threads the meter sees neither allocations nor frees; a block freed there counts as live
+/// until its address is allocated again under the meter. On an accelerator, gradients that grad()
+/// returned and memory left by a backward that threw may be freed unseen, since autograd's thread
+/// drops its reference after it has reset its thread-local state. Any thread may query.
 ///
 /// Nesting: meters nest, and each sees every report. Destroy a meter on the thread that made it,
-/// innermost first. A meter that is destroyed out of order stops counting at once, but holds its
-/// place on the thread until the next meter is destroyed.
+/// innermost first. A meter that is destroyed out of order stops counting at once, but occupies
+/// the thread's slot for listeners until the next meter is destroyed.
 ///
 /// Errors: the constructor throws c10::Error if a torch profiler runs on this thread. Starting one
 /// under a meter fails with torch's "Profiler is already enabled", since both use the single slot

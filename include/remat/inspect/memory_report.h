@@ -27,7 +27,7 @@ struct RegionMemory {
   size_t slots = 0;           ///< Number of tensors that backward needs and a replay will recompute
   size_t bytes = 0;           ///< Sum of the rows
   size_t implicit_bytes = 0;  ///< Sum of the implicit rows
-  size_t tape_bytes = 0;      ///< Host memory for the records of its tape; in no sum
+  size_t tape_bytes = 0;      ///< Host memory for the records of its tape; not part of any sum
   std::vector<MemoryRow> rows;
 };
 
@@ -36,13 +36,13 @@ struct MemoryChange {
   std::string reason;  ///< "rule op 'aten::mm' -> SAVE (code)", "SAVE of call 'layer.0-11/mlp'"
   std::string change;  ///< "RECOMPUTE instead of SAVE"
   std::string device;  ///< "cpu", "cuda:0"
-  /// Estimate of the bytes it would free, from storages that nothing else in a region holds. The
-  /// real number may be smaller: values that would have to be kept instead, and storages that the
-  /// program itself holds, are unknown.
+  /// Estimate of the bytes that this change alone would free: storages that nothing else in a
+  /// region holds. The real number may be smaller: values that would have to be kept instead, and
+  /// storages that the program itself holds, are unknown.
   size_t bytes = 0;
   size_t bytes_so_far = 0;  ///< Estimate for this change and all changes of the device before it
-  size_t tensors = 0;       ///< Number of tensors concerned
-  size_t regions = 0;
+  size_t tensors = 0;       ///< Number of tensors that the rule or call holds
+  size_t regions = 0;       ///< Number of regions of these tensors
 };
 
 struct MemoryReport {
@@ -52,7 +52,7 @@ struct MemoryReport {
   std::vector<std::string> unmatched_rules{};  ///< Rules of the regions' policies that matched
                                                ///< nothing, each once, except those of presets
 
-  /// Sorted by device, then by benefit, each after those before it; about 16 per device.
+  /// By device, up to 16 each; sorted by the bytes freed in addition to the changes before.
   std::vector<MemoryChange> changes{};
 
   /// The report as text: one line for the total, one per region, tensor, unmatched rule and change;
@@ -64,9 +64,9 @@ struct MemoryReport {
   REMAT_API std::string changes_str(const std::string& device = "", size_t wanted = 0) const;
 };
 
-/// Reports what the regions of this process hold now: their tensor arguments, copies made before
-/// writes, and what their SAVE calls keep. Each storage is counted once, for the oldest region that
-/// has it. Not counted: leaves that require grad and views of them, and what user hooks, an
+/// Reports what the regions of this process hold now: tensor arguments, copies of outside memory
+/// that they write, and what SAVE calls keep. Each storage is counted once, for the oldest region
+/// that holds it. Not counted: leaves that require grad and views of them, and what user hooks, an
 /// OffloadStore or an outer region hold instead. Regions whose forward runs on another thread are
 /// left out. Any thread. Takes no lock while it looks, so regions that another thread's backward
 /// frees meanwhile may or may not be included.

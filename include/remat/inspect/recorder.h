@@ -14,7 +14,7 @@
 
 namespace remat {
 
-/// A plan's numbers for a step, in bytes above what is alive when it begins.
+/// A plan's numbers for a step, in bytes above what is alive when the step begins.
 struct PlannedBytes {
   int64_t budget = 0;
   int64_t predicted_peak = 0;
@@ -24,13 +24,13 @@ struct PlannedBytes {
 };
 
 struct RecorderOptions {
-  /// Also records the source line that calls each op: of Python if it runs, otherwise of C++, from
-  /// the program's debug information (-g), whose first read takes half a second. Costs a few
-  /// hundred nanoseconds per op in Python, a few microseconds in C++.
+  /// Also records the source line that calls each op: a line of Python if Python code is running,
+  /// otherwise a line of C++ from the program's debug information (-g), whose first read takes half
+  /// a second. Costs a few hundred nanoseconds per op in Python, a few microseconds in C++.
   bool source_lines = false;
-  /// File for differences: each replay that throws is compared at once with its forward in the
-  /// recording, and the first differing op is written as `remat-trace diff` shows it. "": no
-  /// comparison.
+  /// File for differences: each of the first three replays that throw is compared at once with its
+  /// forward in the recording, and the first op that differs is written as `remat-trace diff`
+  /// shows it. "": no comparison.
   std::string differences_path{};
 };
 
@@ -41,8 +41,8 @@ struct RecorderOptions {
 /// or Recording::load(). One recorder at a time in a process. Construct and destroy it on one
 /// thread, while no region runs.
 ///
-/// REMAT_RECORD=FOLDER in the environment makes one when the process begins to use remat, which
-/// records until the process ends; docs/how-to/tools.md has the variables.
+/// REMAT_RECORD=FOLDER in the environment makes a Recorder when the process begins to use remat.
+/// That Recorder records until the process ends; docs/how-to/tools.md has the variables.
 class REMAT_API Recorder {
  public:
   /// Overwrites the file. @throws c10::ValueError if it cannot be opened; c10::Error if there is
@@ -56,7 +56,7 @@ class REMAT_API Recorder {
   void mark(std::string_view name);
 
   /// Records, if a recording is open, that a region is about to run by a plan; once per thread for
-  /// each label and plan. `json` is called only then, and returns the plan.
+  /// each label and plan. `json` returns the plan, and is called only if the plan is recorded.
   static void tell_plan(std::string_view label, const PlannedBytes& planned,
                         const std::function<std::string()>& json);
 

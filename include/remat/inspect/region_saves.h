@@ -19,7 +19,7 @@
 namespace remat {
 
 /// Returns a short note on a tensor for a report, such as where it was allocated; empty for none.
-/// It gets a detached alias of the kept tensor.
+/// The function gets a detached alias of the kept tensor.
 using Annotate = std::function<std::string(const at::Tensor&)>;
 
 /// A kept tensor.
@@ -43,7 +43,7 @@ struct SavedStorage {
 
 /// The tensors that a SAVE or OFFLOAD call keeps.
 struct CallSaves {
-  std::string name;  ///< Empty: what the region itself needs for its replay, mostly its arguments
+  std::string name;  ///< Empty for what the region itself keeps for its replay, mostly arguments
   size_t bytes = 0;  ///< Sum of its storages
   std::vector<SavedStorage> storages;
 };
@@ -61,8 +61,8 @@ struct RegionSaves {
   REMAT_API size_t storage_count() const;
 
   /// The report as text, without a final newline: one line for the region, one per call, one per
-  /// storage and further view of it, then what is not in memory. The bytes of the storages add up
-  /// to those of the region.
+  /// storage and further view of it, then the numbers of tensors not in memory. The bytes of the
+  /// storages add up to those of the region.
   REMAT_API std::string str(const Annotate& annotate = {}) const;
 };
 

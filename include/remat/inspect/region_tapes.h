@@ -16,7 +16,7 @@ namespace remat {
 class Replayer;
 class Tape;
 
-/// A tape that a region has recorded. Keeps the tape and all it holds alive.
+/// A tape that a region has recorded. Keeps alive the tape and all that the tape holds.
 class REMAT_API RegionTape {
  public:
   RegionTape(std::string region, std::shared_ptr<const Replayer> owner)
@@ -46,8 +46,8 @@ class REMAT_API RegionTape {
   std::shared_ptr<const Replayer> owner_;
 };
 
-/// The tapes of this process's regions that recorded one (CheckpointOptions::replay) and are
-/// between forward and backward, oldest first. Any thread.
+/// The tapes of those regions of this process that recorded a tape (CheckpointOptions::replay) and
+/// are between forward and backward, oldest region first. Any thread.
 REMAT_API std::vector<RegionTape> region_tapes();
 
 }  // namespace remat

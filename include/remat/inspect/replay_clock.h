@@ -9,9 +9,9 @@
 
 namespace remat {
 
-/// Counts, from construction to destruction, the CPU time of replays from tapes, each on its own
-/// thread; replays begun by another replay count within it. Slows each op by a few hundred
-/// nanoseconds. For measurements; any thread.
+/// Counts, from construction to destruction, the CPU time of replays from tapes: for each replay
+/// that of the thread on which it runs, with the replays that it begins. Slows each op by a few
+/// hundred nanoseconds. For measurements; any thread.
 ///
 ///     remat::ReplayClock clock;
 ///     loss.backward();

@@ -21,9 +21,9 @@ namespace remat {
 /// Owning pointer to a node of autograd's graph.
 using GraphNode = decltype(torch::autograd::Edge::function);
 
-/// A function of the caller's, since LibTorch lists the saved tensors of a node only in Python. It
-/// calls `visit` for each tensor that the node saves, without unpacking any, and skips those kept
-/// by hooks. A freed node has none.
+/// A function that the caller supplies, since LibTorch lists the saved tensors of a node only in
+/// Python. It calls `visit` for each tensor that the node saves, without unpacking any, and skips
+/// tensors kept by hooks. It does not call `visit` for a node whose saved tensors are freed.
 using VisitSaved =
     std::function<void(const GraphNode& node, const std::function<void(const at::Tensor&)>& visit)>;
 
@@ -37,12 +37,12 @@ struct NodeSaves {
 struct SavedTensorsReport {
   std::vector<RegionSaves>
       regions;  ///< Sorted by name ("layer2" before "layer10"), equal names oldest first
-  std::optional<std::vector<NodeSaves>> nodes;  ///< The largest first; unset without roots
+  std::optional<std::vector<NodeSaves>> nodes;  ///< Most bytes first; unset without roots
   size_t region_bytes = 0;
   size_t node_bytes = 0;
 
   /// The report as text, without a final newline: one line for the total, one per group of regions
-  /// that hold alike, one per kind of node, then the first region of each group in full.
+  /// with equal contents, one per kind of node, then the first region of each group in full.
   REMAT_API std::string str(const Annotate& annotate = {}) const;
 };
 

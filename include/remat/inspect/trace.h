@@ -11,11 +11,11 @@
 namespace remat {
 
 /// While alive, writes a line to `out` for each op that runs in a region, on any thread: phase,
-/// region, op with its arguments, dispatch keys, and what became of the tensors it saved. Also
+/// region, op with its arguments, dispatch keys, and what became of tensors that it saved. Also
 /// writes a line where a named call begins and ends, and for each tensor that is saved outside of
 /// ops. docs/reference/reports.md explains the lines. Throws if the process already has a Trace.
-/// Construct and destroy it while no region runs. REMAT_TRACE in the environment makes one, to
-/// stderr or a file, when the process begins to use remat.
+/// Construct and destroy it while no region runs. REMAT_TRACE in the environment makes a Trace to
+/// stderr or a file when the process begins to use remat.
 class REMAT_API Trace {
  public:
   explicit Trace(std::ostream& out);

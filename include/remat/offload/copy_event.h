@@ -25,13 +25,13 @@ class REMAT_API CopyEvent {
   /// Blocks the calling thread until the operation has finished. Rethrows its error.
   virtual void wait() = 0;
 
-  /// True if the caller may release `storage`, device memory that the copy reads or fills: the
-  /// allocator knows of the copy and will not reuse the memory before it is done. False if the
-  /// caller must keep the storage until then.
+  /// True if the caller may release `storage`, device memory that the copy reads or fills, at once:
+  /// its allocator has been told of the copy and will not reuse the memory before the copy is done.
+  /// False if the caller must keep the storage until the copy is done.
   virtual bool may_go(const c10::Storage& /*storage*/) { return false; }
 };
 
-/// A null event is done.
+/// A null pointer stands for an operation that has finished.
 using CopyEventPtr = std::shared_ptr<CopyEvent>;
 
 }  // namespace remat

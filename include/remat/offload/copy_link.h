@@ -14,10 +14,10 @@
 
 namespace remat {
 
-/// Two first-in, first-out queues of copies, out of a device and into it. Both run concurrently
-/// with compute. Copies are of whole storages; the host's storage may be larger. The caller must
-/// keep both storages alive until the copy is done. Any thread. "The stream" is the calling
-/// thread's current stream on the device; for the CPU it is the thread.
+/// Two first-in, first-out queues of copies, out of a device and into it. Both queues run
+/// concurrently with compute. A copy moves a whole device storage; the host storage may be larger.
+/// The caller must keep both storages alive until the copy is done. Any thread. "The stream" is the
+/// calling thread's current stream on the device; for the CPU it is the calling thread itself.
 class REMAT_API CopyLink {
  public:
   CopyLink() = default;
@@ -34,15 +34,15 @@ class REMAT_API CopyLink {
   /// Number that identifies the stream on the device.
   virtual int64_t stream(c10::Device device) = 0;
 
-  /// Lets the stream use `storage`, which another stream allocated: once the storage is released,
-  /// its memory is not reused before the stream has finished the work queued by then.
+  /// Lets the stream use `storage`, which another stream allocated: the memory is not reused before
+  /// the stream has finished the work that was queued when the storage is released.
   virtual void share(const at::Storage& storage) = 0;
 
   /// An event that is done when the stream has finished the work queued so far.
   virtual CopyEventPtr computed_so_far(c10::Device device) = 0;
 
-  /// Makes work queued on the stream from now on wait for `event`. If the host must wait for it,
-  /// throws the error of a failed event.
+  /// Makes work queued on the stream from now on wait for `event`. If only the host can wait for
+  /// `event`, blocks until it is done and rethrows its error.
   virtual void hold_compute(const CopyEventPtr& event, c10::Device device) = 0;
 
   /// Copies to the host, once `after` is done.
@@ -54,8 +54,8 @@ class REMAT_API CopyLink {
                                const CopyEventPtr& after) = 0;
 };
 
-/// The default link of a device: two copying threads for the CPU; two streams and pinned memory for
-/// other devices.
+/// Makes the default link, which works for every device: by two copying threads for the CPU, and by
+/// two streams and pinned memory for other devices.
 REMAT_API std::shared_ptr<CopyLink> copy_link();
 
 }  // namespace remat

@@ -19,7 +19,7 @@ struct DiskMemoryOptions {
   std::string directory{};
   /// Maximum size of the file. Space of freed blocks is kept for other blocks.
   int64_t max_bytes = std::numeric_limits<int64_t>::max();
-  /// Compares bytes read with a checksum of those written. A mismatch is an error of the read.
+  /// Compares checksums of the bytes written and read. A mismatch is an error of the read.
   bool checksums = false;
   /// Link between device and host: bytes on their way to or from the disk pass through host memory.
   /// Null: copy_link().
@@ -28,9 +28,9 @@ struct DiskMemoryOptions {
 
 /// Memory in an unnamed file, so that no file is left however the process ends. Bypasses the page
 /// cache where the file system allows it. One thread writes, one reads. A full disk counts as a
-/// full memory: this is noticed when a block is taken if the file system can tell, otherwise by the
-/// write.
-/// @throws c10::ValueError if the file cannot be created there, with the system's reason.
+/// full memory. It is noticed when a block is taken, if the file system can reserve space;
+/// otherwise when the block is written.
+/// @throws c10::ValueError with the system's reason if the file cannot be created in `directory`.
 REMAT_API std::shared_ptr<OffloadMemory> disk_memory(const DiskMemoryOptions& options);
 
 }  // namespace remat

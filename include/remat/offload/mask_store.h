@@ -14,8 +14,8 @@ namespace remat {
 /// Totals since the store was made.
 struct MaskStats {
   int64_t count = 0;         ///< Number of masks
-  int64_t mask_bytes = 0;    ///< Their bytes as tensors
-  int64_t packed_bytes = 0;  ///< Their bytes as bits
+  int64_t mask_bytes = 0;    ///< Bytes of the masks as bool tensors
+  int64_t packed_bytes = 0;  ///< Bytes of the masks as bits
 };
 
 /// Stores bool tensors as bits and restores them exactly; passes other tensors on. A mask that does
@@ -26,7 +26,7 @@ class REMAT_API MaskStore : public OffloadStore {
   virtual MaskStats stats() const = 0;
 };
 
-/// `store`: the store for packed bits and all other tensors. Null: they stay on the device.
+/// `store`: the store for packed bits and all other tensors. Null: all stay on the device.
 REMAT_API std::shared_ptr<MaskStore> mask_store(std::shared_ptr<OffloadStore> store = nullptr);
 
 }  // namespace remat

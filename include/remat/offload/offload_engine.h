@@ -20,7 +20,7 @@ namespace remat {
 
 /// Action for a tensor for which no memory has room.
 enum class WhenFull : uint8_t {
-  kKeep,   ///< Leaves it on the device. The first one of an engine is a warning.
+  kKeep,   ///< Leaves the tensor on the device. Each engine warns the first time.
   kRaise,  ///< put() throws.
 };
 
@@ -35,7 +35,7 @@ struct OffloadOptions {
   int64_t prefetch_bytes = int64_t{256} << 20;
   /// Limit on the bytes being copied out at once; put() waits above it.
   int64_t max_leaving_bytes = std::numeric_limits<int64_t>::max();
-  /// Device to offload from; storages elsewhere stay. Unset: any device.
+  /// Device to offload from; storages on other devices stay there. Unset: any device.
   std::optional<c10::Device> device{};
   WhenFull when_full = WhenFull::kKeep;
 };
@@ -46,36 +46,36 @@ struct OffloadStats {
   int64_t left_count = 0;        ///< Number of copies out
   int64_t fetched_bytes = 0;     ///< Bytes copied in
   int64_t fetched_count = 0;     ///< Number of copies in
-  int64_t prefetched_count = 0;  ///< Number of those that began before backward asked
-  int64_t unused_count = 0;      ///< Number of those that were not used
+  int64_t prefetched_count = 0;  ///< Number of copies in that began before backward asked
+  int64_t unused_count = 0;      ///< Number of prefetched storages that were not used
   int64_t stayed_count = 0;   ///< Number of storages that backward asked for before they had left
-  int64_t full_count = 0;     ///< Number of storages that stayed since no memory had room
+  int64_t full_count = 0;     ///< Number of storages that stayed because no memory had room
   double waited_us = 0;       ///< Time that threads waited for copies
   int64_t away_bytes = 0;     ///< Bytes stored now
   int64_t leaving_bytes = 0;  ///< Bytes being copied out now
-  /// Bytes on the device now for this engine: storages that have not left or stay, prefetched ones,
-  /// and unneeded ones in use by a copy that no allocator knows of. Includes storages that others
-  /// hold too, but not those that put() does not accept. 0 once such copies are done after
-  /// backward, or after the graph is dropped.
+  /// Bytes on the device now for this engine: storages that have not left or stay, prefetched
+  /// storages, and unneeded storages that must be kept for a copy (see CopyEvent::may_go()).
+  /// Includes storages that others hold too, but not storages that put() does not move. 0 after
+  /// backward, or after the graph is dropped, once all copies are done.
   int64_t device_bytes = 0;
 };
 
 /// Moves the tensors that OFFLOAD calls keep out of the device during the forward, and back during
-/// backward. A storage leaves when nobody else holds it, at the next put(); its memory is freed
-/// when the copy is done. A storage that backward asks for before it has left simply stays.
-/// Storages are prefetched in the order of the last step if this step has put the same sizes,
-/// otherwise in reverse order of put(). Any thread.
+/// backward. A storage leaves at the next put() after nobody else holds it any more; its device
+/// memory is freed when the copy is done. A storage that backward asks for before it has left
+/// stays. Storages are prefetched in the order in which the last step asked for them if this step
+/// has put the same sizes, otherwise in reverse order of put(). Any thread.
 ///
-/// get() throws, naming region and call, if a memory has failed or if the tensor was written in
-/// place after put().
+/// Ticket::get() throws, naming region and call, if a memory has failed or if the tensor was
+/// written in place after put().
 class REMAT_API OffloadEngine : public OffloadStore {
  public:
   virtual OffloadStats stats() const = 0;
 
-  /// The terms for a MemoryPlanner: limits, and the speed of each memory from and to `device`. The
-  /// first call for a device measures the speed, with copies of up to 32 MiB; make it before steps
-  /// run. Unset: the device that the engine is for, else the current accelerator, else the CPU.
-  /// Throws if a memory has no room, and passes errors of memories on.
+  /// The limits, and the speed of each memory from and to `device`, for a MemoryPlanner. The first
+  /// call for a device measures the speed, with copies of up to 32 MiB; make that call before steps
+  /// run. Unset: OffloadOptions::device, else the current accelerator, else the CPU. Throws if a
+  /// memory has no room for such a copy, and passes errors of memories on.
   virtual OffloadTerms terms(std::optional<c10::Device> device = std::nullopt) = 0;
 };
 

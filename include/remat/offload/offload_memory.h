@@ -45,16 +45,16 @@ class REMAT_API OffloadMemory {
   /// Name for messages: "host memory", "disk".
   virtual std::string name() const = 0;
 
-  /// Allocates a block; null if there is no room.
+  /// Allocates a block for a storage of `device`; null if there is no room.
   virtual std::unique_ptr<Block> take(int64_t bytes, c10::Device device) = 0;
 
   /// Bytes taken from the system, for blocks and for reuse.
   virtual int64_t system_bytes() const = 0;
 
-  /// Limit on those bytes.
+  /// Limit on system_bytes().
   virtual int64_t max_bytes() const { return std::numeric_limits<int64_t>::max(); }
 
-  /// Block sizes are multiples of this many bytes, as plans count them.
+  /// Plans round the size of each block up to a multiple of this many bytes.
   virtual int64_t block_bytes() const { return 1; }
 
   /// The link that copies between this memory and a device.
@@ -64,7 +64,7 @@ class REMAT_API OffloadMemory {
 struct HostMemoryOptions {
   /// Limit on the bytes taken from the system. Memory of freed blocks is kept for other blocks.
   int64_t max_bytes = std::numeric_limits<int64_t>::max();
-  /// Null: copy_link().
+  /// Link between a device and the memory. Null: copy_link().
   std::shared_ptr<CopyLink> link{};
 };
 

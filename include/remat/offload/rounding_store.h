@@ -16,17 +16,17 @@ namespace remat {
 /// Totals since the store was made.
 struct RoundingStats {
   int64_t count = 0;         ///< Number of tensors that were rounded
-  int64_t tensor_bytes = 0;  ///< Their bytes before rounding
+  int64_t tensor_bytes = 0;  ///< Bytes of these tensors before rounding
   int64_t rounded_bytes = 0;
   double max_error = 0;           ///< Largest absolute error of a finite element
   double max_relative_error = 0;  ///< Largest relative error of a tensor, in the 2-norm
 };
 
-/// Stores floating point tensors in a smaller dtype and restores them in their own, so gradients
-/// are approximations. Each tensor is scaled by a power of two that brings its largest number near
-/// the largest of the dtype. Infinities and NaNs are preserved, and finite numbers stay finite;
-/// numbers below the smallest normal number of the tensor's own dtype may become zero. Tensors that
-/// do not fill their memory, and tensors of other dtypes, are stored unchanged. Any thread.
+/// Stores floating point tensors in a smaller dtype and restores them in their own dtype, so
+/// gradients are approximations. Each tensor is scaled by a power of two that brings its largest
+/// number near the largest number of the smaller dtype. Infinities and NaNs are preserved, and
+/// finite numbers stay finite; numbers that are subnormal in the tensor's own dtype may become
+/// zero. Other tensors, and views of a part of a storage, are stored unchanged. Any thread.
 class REMAT_API RoundingStore : public OffloadStore {
  public:
   bool is_exact() const override { return false; }
@@ -36,8 +36,8 @@ class REMAT_API RoundingStore : public OffloadStore {
 };
 
 /// `dtype`: kBFloat16, kHalf, kFloat8_e4m3fn or kFloat8_e5m2. `store`: the store for rounded and
-/// all other tensors; null: they stay on the device. Regions accept it only with determinism =
-/// kNone.
+/// all other tensors; null: all stay on the device. Regions accept a rounding store only with
+/// determinism = kNone.
 /// @throws c10::ValueError for other dtypes.
 REMAT_API std::shared_ptr<RoundingStore> rounding_store(
     c10::ScalarType dtype, std::shared_ptr<OffloadStore> store = nullptr);

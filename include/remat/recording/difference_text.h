@@ -14,7 +14,7 @@ namespace remat {
 /// if anything differs.
 REMAT_API bool print_replay_differences(const Recording& recording, std::ostream& out);
 
-/// As above, for first_difference().
+/// Writes first_difference(), or that there is none. Returns true if anything differs.
 REMAT_API bool print_difference(const Recording& a, const Recording& b, std::ostream& out);
 
 }  // namespace remat

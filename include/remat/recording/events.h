@@ -44,8 +44,8 @@ enum class ValueKind : uint8_t { kNone, kInt, kDouble, kBool, kText, kList, kOth
 /// An argument of an op that is no tensor.
 struct RecordedValue {
   ValueKind kind = ValueKind::kNone;
-  /// The number's bits; for kText its StringId; for kList the number of following values that are
-  /// its elements; 0 for kNone and kOther.
+  /// Bits of the number; for kText the StringId; for kList the number of values after this one that
+  /// are elements of the list; 0 for kNone and kOther.
   uint64_t bits = 0;
   bool operator==(const RecordedValue&) const = default;
 };
@@ -77,18 +77,18 @@ struct OpEvent {
   uint64_t number = 0;  ///< Number of the op on its thread, from 1, in the order in which ops begin
   StringId name = 0;    ///< "aten::mul.Tensor"
   OpPhase phase = OpPhase::kOutside;
-  uint32_t depth = 0;   ///< Number of ops around it on its thread
-  uint64_t region = 0;  ///< Region of the op, the innermost one; 0: none
+  uint32_t depth = 0;   ///< Number of ops around the op on its thread
+  uint64_t region = 0;  ///< The innermost region around the op; 0: none
   /// Slots [first_slot, end_slot) of the region are what autograd saved in the op.
   uint32_t first_slot = 0;
   uint32_t end_slot = 0;
-  uint32_t kept = 0;            ///< Number of tensors that SAVE and OFFLOAD calls keep
+  uint32_t kept = 0;            ///< Number of tensors saved in the op and kept by SAVE or OFFLOAD
   uint32_t record = kNoRecord;  ///< Record on the region's tape
-  /// True if the region itself sees the op; of a composite op it sees the parts.
+  /// True if the region sees this op itself; of a composite op, a region sees only the parts.
   bool is_seen = false;
-  StringId call = 0;  ///< The SAVE or OFFLOAD call around it; 0: none, so replays run it
-  std::vector<TapePlace> outer_records;  ///< Records on tapes of regions around its own
-  uint64_t sequence = kNoSequence;       ///< Autograd's sequence number of the node that it makes
+  StringId call = 0;  ///< The SAVE or OFFLOAD call around the op; 0: none, so replays run the op
+  std::vector<TapePlace> outer_records;  ///< Records of the op on tapes of regions around `region`
+  uint64_t sequence = kNoSequence;       ///< Autograd's sequence number of the node the op makes
   /// Line of the program, "model.py:12 forward"; 0: not recorded, or there is none.
   StringId line = 0;
   bool threw = false;
@@ -96,7 +96,7 @@ struct OpEvent {
   std::vector<RecordedValue> values;      ///< All other arguments
   std::vector<RecordedTensor> results;
 
-  /// True if an argument's storage has that address.
+  /// True if the storage of an argument has this address.
   bool was_given(uint64_t address) const {
     return std::any_of(
         arguments.begin(), arguments.end(),
@@ -125,7 +125,7 @@ struct SaveEvent {
   uint32_t slot = 0;
   RecordedTensor tensor;
   bool is_replay = false;
-  bool is_kept = false;  ///< True if a SAVE or OFFLOAD call keeps it; otherwise it is dropped
+  bool is_kept = false;  ///< True if a SAVE or OFFLOAD call keeps the tensor; false: dropped
   bool operator==(const SaveEvent&) const = default;
 };
 
@@ -155,8 +155,8 @@ struct RegionEvent {
   uint64_t region = 0;
   /// For a segment of a cut tape, the region that is cut; otherwise the region itself.
   uint64_t whole = 0;
-  uint64_t parent = 0;  ///< The region around it on its thread; 0: none
-  uint32_t depth = 0;   ///< Number of regions around it
+  uint64_t parent = 0;  ///< The region around this one on its thread; 0: none
+  uint32_t depth = 0;   ///< Number of regions around this one
   StringId label = 0;
   bool operator==(const RegionEvent&) const = default;
 };

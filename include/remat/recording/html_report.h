@@ -18,8 +18,8 @@ struct ReportOptions {
   std::string second_name{};  ///< Name of the second recording
   /// Approximate number of moments in the chart, which include the peak.
   size_t most_points = 5000;
-  size_t most_rows = 24000;  ///< Limit on the rows of blocks alive at those moments; the smallest
-                             ///< are summed beyond it
+  size_t most_rows = 24000;  ///< Limit on the rows for blocks alive at these moments; the page
+                             ///< shows the smallest rows beyond the limit as a sum
 };
 
 /// Writes one self-contained HTML file: memory over time by kind, the blocks alive at the peak and
@@ -28,7 +28,7 @@ struct ReportOptions {
 REMAT_API void write_report(const Recording& recording, std::ostream& out,
                             const ReportOptions& options = {});
 
-/// As above, for two recordings, one above the other; each gets half of the points and rows.
+/// Writes a file with two recordings, one above the other; each gets half of the points and rows.
 REMAT_API void write_report(const Recording& first, const Recording& second, std::ostream& out,
                             const ReportOptions& options = {});
 

@@ -37,16 +37,16 @@ struct MemoryBlock {
   StringId device = 0;
   BlockKind kind = BlockKind::kOutside;
   size_t op = kNone;    ///< Index in Recording::ops of the innermost op that made it; kNone: none
-  size_t node = kNone;  ///< Index in Recording::nodes of the innermost node that made it, or whose
-                        ///< result the engine summed or cast into it; kNone: none
+  size_t node = kNone;  ///< Index in Recording::nodes of the innermost node that made it, or
+                        ///< whose result the engine summed or cast into it; kNone: none
   uint64_t region = 0;  ///< Region of the op; 0: none
-  int64_t slot = kNoSlot;  ///< The first slot in which autograd saved it, in region slot_region
+  int64_t slot = kNoSlot;  ///< The slot, of slot_region, in which autograd first saved the block
   uint64_t slot_region = 0;
-  StringId call = 0;  ///< The SAVE or OFFLOAD call that made it; 0: none
-  StringId line = 0;  ///< Line of the op that made it, of the forward op that this op replays, or
-                      ///< of the forward op whose node made it; 0: unknown
+  StringId call = 0;  ///< The SAVE or OFFLOAD call that made the block; 0: none
+  StringId line = 0;  ///< Line of the op that made the block, of the forward op that this op
+                      ///< replays, or of the forward op whose node made the block; 0: unknown
 
-  /// True right after Recording::memory[event].
+  /// True if the block is alive right after Recording::memory[event].
   bool is_alive_after(size_t event) const { return begin <= event && event < end; }
 };
 
@@ -62,7 +62,7 @@ struct REMAT_API AliveByKind {
   int64_t total() const;
 };
 
-/// Bytes alive after each of Recording::memory.
+/// Bytes alive after each event of Recording::memory.
 REMAT_API std::vector<AliveByKind> alive_by_kind(const Recording& recording,
                                                  const std::vector<MemoryBlock>& blocks);
 

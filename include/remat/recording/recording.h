@@ -14,8 +14,8 @@
 
 namespace remat {
 
-/// An event and its thread. Threads are numbered from 0 in the order in which the recording met
-/// them.
+/// An event and its thread. Threads are numbered from 0 in the order in which the recorder first
+/// met them.
 template <class Event>
 struct OnThread : Event {
   uint32_t thread = 0;
@@ -39,7 +39,7 @@ struct REMAT_API Recording {
   std::vector<OnThread<ThreadEvent>> threads;
   std::vector<OnThread<PlanEvent>> plans;
   /// "": the whole file was read. Otherwise what stopped the reading, and where: "at byte 1024:
-  /// expected a block, got an end". The events before that are present.
+  /// expected a block, got an end". The events before that byte are present.
   std::string damage;
 
   const std::string& text(StringId id) const { return strings[id]; }
@@ -52,7 +52,7 @@ struct REMAT_API Recording {
   /// file cannot be read, is no recording, or has another version.
   static Recording load(const std::string& path);
 
-  /// As load(), from bytes; `source` stands for the path in errors.
+  /// Does what load() does, from bytes; `source` stands for the path in errors.
   static Recording from_bytes(std::string_view bytes, const std::string& source = "recording");
 };
 

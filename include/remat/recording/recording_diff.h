@@ -14,9 +14,9 @@
 
 namespace remat {
 
-/// The likely cause why two ops differ.
+/// The likely reason that two ops differ.
 enum class DifferenceCause : uint8_t {
-  kBranch,         ///< Other ops from there on
+  kBranch,         ///< Different ops from this one on
   kTraining,       ///< Different ops, one of which is a dropout or a normalisation
   kCast,           ///< Different ops, one of which is a cast
   kOrder,          ///< Equal ops in another order
@@ -25,15 +25,15 @@ enum class DifferenceCause : uint8_t {
   kDtype,          ///< Dtype of a tensor
   kDevice,         ///< Device of a tensor
   kShape,          ///< Shape of a tensor, or a list of sizes
-  kLayout,         ///< Strides or offset of a tensor, or the number given to a view
+  kLayout,         ///< Strides or offset of a tensor, or a number that a view takes
   kRequiresGrad,   ///< requires_grad of a tensor
   kInsideTensor,   ///< Another tensor made by the function or program
-  kOutsideTensor,  ///< Another tensor from outside of it
+  kOutsideTensor,  ///< Another tensor from outside of the function or program
   kNumber,
   kFlag,
   kOptional,    ///< An argument that is missing on one side, or a list of another length
   kText,        ///< A string, such as a mode
-  kUnrecorded,  ///< The replay threw there, and all that is recorded of both is equal
+  kUnrecorded,  ///< The replay threw in the op, and all that is recorded of both ops is equal
 };
 constexpr size_t kDifferenceCauses = 18;
 
@@ -47,9 +47,9 @@ struct RecordingDifference {
   uint32_t thread = 0;    ///< Number of the thread, in the order in which threads begin
   std::string region;     ///< Label of the innermost region around the op; "": none
   size_t replay = kNone;  ///< Index of the replay in Recording::replays
-  size_t number = 0;      ///< Number of the op, from 0, counted as in `of op n`
-  size_t first = kNone;   ///< Index in Recording::ops of the first recording; kNone: its end
-  size_t second = kNone;  ///< Index in Recording::ops of the second recording; kNone: its end
+  size_t number = 0;      ///< Number of the op, from 0, as in "of op 3" of first_words
+  size_t first = kNone;   ///< The op in Recording::ops of the first recording; kNone: its end
+  size_t second = kNone;  ///< The op in Recording::ops of the second recording; kNone: its end
   /// The op in words: "aten::mul.Tensor(float32 [4] on cpu of op 3, float32 [4] on cpu from outside
   /// #1)"; or "the end".
   std::string first_words;
@@ -65,9 +65,9 @@ struct RecordingDifference {
 REMAT_API std::optional<RecordingDifference> first_difference(const Recording& a,
                                                               const Recording& b);
 
-/// For each replay by a function that differs from its forward, the first op that differs. A replay
-/// that stops early because all that backward needs is there does not differ. Ops of SAVE and
-/// OFFLOAD calls, views, and casts of weights are not compared.
+/// For each replay by a function that differs from its forward, the first op that differs. An early
+/// stop, when all that backward needs is there, is no difference. Ops of SAVE and OFFLOAD calls,
+/// views, and casts of weights are not compared.
 REMAT_API std::vector<RecordingDifference> replay_differences(const Recording& recording);
 
 }  // namespace remat

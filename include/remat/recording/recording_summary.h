@@ -23,7 +23,7 @@ struct OpTotals {
 
 /// Memory kept by calls of one name, or of names that differ in numbers only.
 struct KeptTotals {
-  std::string call;  ///< "gate (SAVE)"; "aten::mm#* (SAVE)" for a rule; "": made before the call
+  std::string call;  ///< "gate (SAVE)"; "aten::mm#* (SAVE)" for a rule; "": older than the call
   int64_t blocks = 0;
   int64_t bytes = 0;
   bool operator==(const KeptTotals&) const = default;
@@ -37,7 +37,7 @@ struct RegionTotals {
   OpTotals replay;
   int64_t slots = 0;               ///< Slots that autograd saved in forwards
   int64_t kept_slots = 0;          ///< Slots that SAVE and OFFLOAD calls kept
-  std::vector<KeptTotals> kept{};  ///< Memory that such calls made and kept, most bytes first
+  std::vector<KeptTotals> kept{};  ///< Memory that SAVE and OFFLOAD calls kept, most bytes first
   bool operator==(const RegionTotals&) const = default;
 };
 
@@ -53,8 +53,8 @@ struct PeakRow {
 };
 
 struct RecordingSummary {
-  std::array<OpTotals, 4> by_phase;   ///< Indexed by OpPhase
-  int64_t left_out = 0;               ///< Ops that replays skipped because a rule SAVEs them
+  std::array<OpTotals, 4> by_phase;  ///< Indexed by OpPhase
+  int64_t left_out = 0;              ///< Number of ops that replays skipped since a rule SAVEs them
   std::vector<RegionTotals> regions;  ///< In the order in which their labels came first
   TimeNs end_ns = 0;                  ///< Time of the last event
   int64_t peak_bytes = 0;  ///< Largest total of memory allocated while recording, on all devices

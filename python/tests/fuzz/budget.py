@@ -33,7 +33,7 @@ RAN = ("planned", "planned, then other ops", "planned, budget below the least", 
 # Ops that no plan covers, or that a measurement repeats, and their replacements.
 REPLACED = {"stops_early": "sin", "pack_throws": "sin", "generator": "rand", "hook_later": "hook"}
 OTHERS = ("sin", "tanh", "scale", "add", "clone", "softmax", "linear")
-BRANCHES = re.compile(r"\.item\(\)| if ")  # branches on values that earlier steps have written: other ops may run
+BRANCHES = re.compile(r"\.item\(\)| if ")  # depends on values that earlier steps have written, so other ops may run
 
 
 def plain_step_of(program, choose):
@@ -203,7 +203,7 @@ class BudgetCheck:
             profile = remat.profile(measured.function, steps=1, name="measured", backward=backward)(*measured.inputs())
         except Exception as error:
             self.refuse(error)
-        # Times of such small steps are noise: with fixed ones a seed has one plan.
+        # Measured times of such small steps are noise. With equal times a seed always has the same plan.
         text = re.sub(r'us":[0-9.e+-]+', 'us":1', profile.to_json())
         planner = remat.MemoryPlanner(remat.StepProfile.from_json(text))
         plan = planner.plan(self.choose_budget(planner, profile))
@@ -216,11 +216,11 @@ class BudgetCheck:
         if not is_feasible:
             plan = planner.plan(least)
         training = self.training()
-        # Cuts without a plan refuse other ops.
+        # With cuts but without a plan, a region raises if a step has other ops.
         by_plan = self.changes or self.choose.randrange(2)
         options = {"plan": plan} if by_plan else {"replay": "tape", "cuts": plan.cuts}
         function = remat.checkpoint(**options)(training.function)
-        left = []  # the plan by step: an input that was written may have a graph in the next step
+        left = []  # by step: true if the step did not follow the plan, as when an input that was written has a graph by then
 
         def watched(*inputs):
             with warnings.catch_warnings(record=True) as seen:

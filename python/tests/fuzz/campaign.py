@@ -53,8 +53,8 @@ def fault(program, seed, verdict):
 
 
 def small_in_child(program, seed, verdict):
-    """Like fault(), all in one child; None if the program does not fail there or the child does not live long enough. A child
-    takes a second to begin to use CUDA."""
+    """Shrinks the program in one child, since each child takes a second to begin to use CUDA. Returns None without CUDA, if the
+    program does not fail in the child, or if the child does not live long enough."""
     if not ON_CUDA or verdict.kind == "crash":
         return None
 

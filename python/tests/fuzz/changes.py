@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Steps whose functions do something else in the replay: remat raises, or it makes no difference."""
+"""Steps whose functions do something else in the replay: remat raises, or the values are equal anyway."""
 
 from .op import Op
 

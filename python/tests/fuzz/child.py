@@ -64,7 +64,7 @@ def in_child(checks):
 def _write_verdicts(checks, writer):
     status = 1
     try:
-        faulthandler.disable()  # pytest's would print at each attempt to shrink a program
+        faulthandler.disable()  # the handler of pytest would print at each attempt to shrink a program
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for check_next in checks:
             signal.alarm(MOST_SECONDS)

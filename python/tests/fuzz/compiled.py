@@ -104,7 +104,7 @@ class Writer:
 
     def inner(self, kind, pick, own, variables, indent, depth, inside):
         function, value, argument = self.name("f"), self.name("v"), self.name("a")
-        captured = [self.random.choice(variables)]  # is never written
+        captured = [self.random.choice(variables)]  # the function never writes this variable
         body, result = self.block([argument, *captured], indent + "    ", depth - 1, kind if kind == "region" else "call")
         lines = [indent + f"def {function}({argument}):", *body, indent + f"    return ({result}) * 1.5"]
         if kind == "region":
@@ -118,7 +118,7 @@ class Writer:
         else:
             policy = "SAVE" if inside == "call" else self.random.choice(("SAVE", "SAVE", "RECOMPUTE"))
             keep = self.random.choice(("innermost_region", "all_regions"))
-            keep = "innermost_region" if self.pieces else keep  # a strict tape in a region takes no other calls
+            keep = "innermost_region" if self.pieces else keep  # inside a region, a strict tape refuses "all_regions"
             if policy == "RECOMPUTE":
                 body, result = self.block([argument, *captured], indent + "    ", 0, "region")
                 lines = [indent + f"def {function}({argument}):", *body, indent + f"    return ({result}) * 1.5"]

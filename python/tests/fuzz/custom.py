@@ -10,8 +10,8 @@ import torch
 
 import remat_meta as remat
 
-# Each body returns its results, and its saved tensors by name. All of them share one backward, so gradients have little to do
-# with the forward; they are the same with and without remat.
+# Each body returns its results, and its saved tensors by name. All bodies share one backward, which does not compute the
+# derivatives of the forward; its gradients must only be the same with and without remat.
 
 
 def of_input(ctx, x, y):
@@ -231,7 +231,7 @@ def with_auto_forward(body):
 
 
 def with_handle(body):
-    """Takes its name and policy from the op() around it."""
+    """Makes a forward() that takes its name and policy from the op() around the call."""
 
     def forward(ctx, x, y=None):
         handle = remat.get_handle(ctx)
@@ -246,7 +246,7 @@ def with_handle(body):
 
 
 def without_record(body):
-    """Counts as a call that raised, as it does not record outputs."""
+    """Makes a forward() that does not record outputs, so that remat takes the call for one that raised."""
 
     def forward(ctx, x, y=None):
         handle = remat.get_handle(ctx)

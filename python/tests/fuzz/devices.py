@@ -15,7 +15,7 @@ ON_CUDA = os.environ.get("REMAT_FUZZ_DEVICE", os.environ.get("REMAT_TEST_DEVICE"
 MAIN = torch.device("cuda:0" if ON_CUDA else "cpu")
 ORDERS = (b"eager", b"lazy", b"side-lazy", b"side-eager", b"random")
 FACTORIES = "zeros ones empty arange tensor full rand randperm eye hann_window".split()
-# Tensors that the program closes over, and tensors that some programs have on the host or on a second device.
+# Tensors that functions capture, and (ELSEWHERE) tensors that some programs have on the host or on a second device.
 CLOSED_OVER = re.compile(r"\b([wp][01])\b|\b(given\([^)]*\))")
 ELSEWHERE = ("x1", "w1", "b1", "k0")
 
@@ -47,7 +47,7 @@ def beside(tensor, other):
 
 
 def at_home(template, writes_buffer):
-    """Returns the op's lines for operands on several devices: it runs on the device of {a}, or of the buffer that it writes, or
+    """Returns the op's lines for operands on several devices. The op runs on the device of {a}, of the buffer that it writes, or
     of `bn`."""
     home = "{c}" if writes_buffer else "bn.weight" if re.search(r"\bbn\b", template) else "{a}"
     if home != "{c}" and not re.search(r"\{[abc]\}", template):
@@ -61,7 +61,7 @@ def at_home(template, writes_buffer):
 
 
 def _with_devices(text, device):
-    """Returns the text with that keyword in calls of factories."""
+    """Returns the text with the argument `device` added to calls of factories without one."""
     found = re.search(rf"torch\.({'|'.join(FACTORIES)})\(", text)
     if not found:
         return text
@@ -94,7 +94,7 @@ def inner_of(tensor):
 
 
 def record(tensor, stream):
-    """Records that the stream uses the tensor's memory, which may be freed earlier."""
+    """Records that the stream uses the tensor's memory, which may be freed before the stream's work is done."""
     part = inner_of(tensor)
     if part.device != stream.device or part.is_nested:
         return
@@ -109,8 +109,8 @@ def used_here(*tensors):
 
 
 class side:
-    """Another stream of a device, which waits for the previous one and is waited for at the end; late: by the caller of
-    arrived()."""
+    """Makes another stream of a device current, which first waits for the previous stream. At the end the previous stream waits
+    for it; late: at arrived()."""
 
     def __init__(self, number, *used, late=False):
         self.device = second() if number else MAIN
@@ -139,7 +139,7 @@ def _set_stream(stream):
 
 
 def arrived(*tensors):
-    """Waits for tensors that a function has left to another stream."""
+    """Makes the current stream wait for the streams that side(late=True) left, which make these tensors."""
     for stream in getattr(LATE, "streams", ()):
         torch.cuda.current_stream(stream.device).wait_stream(stream)
     LATE.streams = []
@@ -147,7 +147,7 @@ def arrived(*tensors):
 
 
 def _resolved(tensor):
-    """The numbers themselves: LibTorch's copy from a device to the host loses the conjugation or the negation of a tensor that
+    """Returns the tensor without conjugate and negative bits, which LibTorch's copy from a device to the host loses if the tensor
     is not contiguous."""
     return tensor.resolve_conj().resolve_neg()
 
@@ -173,7 +173,7 @@ def pinned_copy(a, device):
     return host.to(device, non_blocking=True)
 
 
-# The stand-in for CUDA, if there is one
+# Functions that do nothing unless CUDA is the stand-in (cuda_stand_in_* in this process).
 
 
 def _control(name):
@@ -238,10 +238,10 @@ AHEAD = 20_000  # more nodes than a program makes
 
 
 def count_ahead():
-    """Makes each device's thread of autograd count its nodes from beyond all that this thread has made.
+    """Makes autograd's thread of each device number its nodes from above all numbers of this thread's nodes.
 
-    Autograd adds gradients in the order of these numbers, and each thread counts for itself."""
-    # Twice, since remat takes the numbers that replays have used off those of later nodes.
+    Autograd adds gradients in the order of these sequence numbers, and each thread counts on its own."""
+    # Twice, since remat subtracts the count of numbers that replays have used from the numbers of later nodes.
     least = 2 * _number_of_a_node() + AHEAD
     for device in range(torch.cuda.device_count()):
         value = torch.ones((), device=torch.device("cuda", device), requires_grad=True) * 1

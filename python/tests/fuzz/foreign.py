@@ -41,7 +41,7 @@ COMPLEX = {
 # The kernels are in kinds.py, with schemas in which only scale_marked marks its arguments. A region refuses the others, so they
 # are rare.
 LIBRARY = {
-    # Not {a} itself: under a dispatch mode no version shows plain autograd such a write.
+    # Does not write {a} itself: under a dispatch mode {a} gets no new version, so plain autograd would miss the write.
     "library_marked_": Op("{r} = {a} * 1.0\ntorch.ops.fuzz.scale_marked({r}, [{b}.detach().clone()], 0.9)"),
     "library_marked_buffer": Op("torch.ops.fuzz.scale_marked(x2.detach().clone(), [{c}], 0.9)", results=0, buffer=2),
     "library_": Op("torch.ops.fuzz.scale({a}, 0.9)", results=0, writes=True, weight=RARE),

@@ -30,7 +30,7 @@ USES = ("backward", "retain_graph", "partial", "double", "write_between", "in_fl
 DATA_USES = ("write_data", "exchange_data")
 RUNS_AGAIN = ("in_flight", "two_steps", "five_steps")  # uses that run the forward again
 MODES = tuple(mode for mode in MODE_KINDS if mode)
-REFUSED_BY_RULES = ("wrappers", "made wrappers", "library")  # refused if rules keep the results of such an op
+REFUSED_BY_RULES = ("wrappers", "made wrappers", "library")  # words whose ops remat refuses if rules keep their results
 COPYING_HEADS = ("clones", "save_on_cpu", "_pair")
 BUFFERS = "bcktqh"
 LEAVES = "xwp"
@@ -174,7 +174,7 @@ class Generator:
         return op.itself or not (op.view and place.no_grad)
 
     def is_noticed(self, value, place):
-        """True for a write through data of a tensor that the innermost region has made outside SAVE calls."""
+        """True if remat notices a write through `value.data`: the innermost region made the tensor outside SAVE calls."""
         makes_calls = place.saving_anywhere or place.copies or any(region.has_rules for region in place.regions)
         return bool(place.regions) and value.memory.owner == place.function and not makes_calls
 
@@ -230,7 +230,7 @@ class Generator:
         return Step("with", [], [], {"head": head, "tail": []}, Block([], [*steps, self.throw()], []))
 
     def late_block(self, values, place):
-        """A block on another stream: not the function, but its caller waits for it."""
+        """Makes a block on another stream. The function does not wait for this stream; the function's caller does."""
         used = [value.number for value in values]
         steps = self.steps(values, dataclasses.replace(place, depth=place.depth + 1), 4)
         return Step("with", [], [], {"head": "with side(0)", "used": used, "late": True}, Block([], steps, []))

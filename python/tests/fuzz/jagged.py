@@ -68,7 +68,7 @@ OF_ONE = {
     "jagged_fresh_": Op("{r} = {a} * 1.0\n{r}.mul_(0.9)"),
 }
 if ON_CUDA:
-    # It makes strided nested tensors, which have kernels at dispatch keys of their own. Nothing on the host computes those.
+    # Attention makes strided nested tensors, which have kernels at dispatch keys of their own. The stand-in cannot compute those.
     del OF_ONE["jagged_attention"]
 OF_TWO = {
     "jagged_mul": Op("{r} = {a} * {b}.tanh()"),
@@ -83,9 +83,9 @@ TO_DENSE = {
     "jagged_sums": Op("{r} = torch.stack([t.sum(0) for t in {a}.unbind()]).sum(0) * {a}.values()"),
     "jagged_padded": Op("{r} = {a}.to_padded_tensor(0.5).amax((0, 1)) * {a}.values()"),
 }
-JAGGED = MAKE | OF_ONE | OF_TWO | TO_DENSE  # chosen only in this file
+JAGGED = MAKE | OF_ONE | OF_TWO | TO_DENSE  # ops that only this file puts into programs
 
-FIRST_SEED = 200_000  # seeds below have recorded results, of programs without these steps
+FIRST_SEED = 200_000  # programs of smaller seeds have recorded results, and so do not have these steps
 AUTOCAST_DEVICE = "cuda" if ON_CUDA else "cpu"
 AUTOCAST = f'with torch.autocast("{AUTOCAST_DEVICE}", dtype=torch.bfloat16)'
 HEADS = ("with torch.no_grad()", AUTOCAST, "with PassThrough()", "with clones()")
@@ -96,7 +96,7 @@ CALLS = ('"SAVE"', '"SAVE"', '"RECOMPUTE"', '"SAVE", keep="all_regions"')
 
 
 class JaggedRegion:
-    """A separate region after all others of a program, from its own random numbers."""
+    """Makes a region after all others of a program, from random numbers of its own, so that the others stay the same."""
 
     def __init__(self, generator):
         self.generator = generator

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 
 class Wrapper(torch.Tensor):
-    """A tensor around another tensor, on which every op runs."""
+    """A tensor around another tensor; every op runs on the inner tensor."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -154,8 +154,8 @@ MODES = {
 
 
 def copy_of(tensor):
-    """Returns a copy with the same strides and conjugate and negative bits: a region recomputes the tensor with these, whatever
-    hooks inside it do, and kernels may round differently with others."""
+    """Returns a copy with the same strides and conjugate and negative bits. A region recomputes a tensor with its own strides and
+    bits, whatever hooks inside the region do, and kernels may round differently with others."""
     if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or not tensor.numel():
         return tensor.clone()
     if tensor.is_neg():

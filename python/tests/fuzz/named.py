@@ -7,7 +7,7 @@ import random
 
 from .op import Op
 
-# The arguments of each body in custom.py, and properties of the op.
+# Arguments and properties of the op that calls each body of custom.py.
 ONE, TWO = "{a}{of_a}", "{a}{of_a}, {b}{of_b}"
 FRESH, FRESH_TWO = "{a}{of_a}.clone()", "{a}{of_a}.clone(), {b}{of_b}"
 FACTS = {
@@ -44,7 +44,7 @@ FACTS = {
     "of_buffer": Op("{a}{of_a}, {c}", "c", buffer=1, weight=0.5),
     "counts": Op("{a}{of_a}, {c}", buffer=2),
 }
-WAYS = {  # ways to call them, with weights
+WAYS = {  # ways to call the bodies of custom.py, with weights
     "auto": ('api.op(auto.{body}, "{{name}}", {{call}})', 4),
     "handled": ('api.op(handled.{body}, "{{name}}", {{call}})', 2),
     "unrecorded": ('api.op(unrecorded.{body}, "{{name}}", "RECOMPUTE")', 0.3),  # a SAVE call needs record_outputs() to end
@@ -69,8 +69,8 @@ def _ops():
             )
 
 
-NAMED = dict(_ops())  # chosen only in this file
-FIRST_SEED = 300_000  # seeds below have recorded results, or are in tests, of programs without these steps
+NAMED = dict(_ops())  # ops that only this file puts into programs
+FIRST_SEED = 300_000  # programs of smaller seeds have recorded results, or are in tests, and so do not have these steps
 THEN = ("region", "region", "call", "function", "op", "", "")
 OPS_THEN = ("sin", "mul", "square", "layer_norm", "clone", "scale_", "detach")
 MOST_DEPTH = 3  # depth at which there are no more regions and calls
@@ -78,7 +78,7 @@ MOST_IN_A_ROW = 3
 
 
 class NamedFunctions:
-    """Steps with such functions between other steps, from their own random numbers."""
+    """Makes steps with named functions, from random numbers of their own, so that all other steps stay the same."""
 
     def __init__(self, generator):
         self.generator = generator
@@ -118,13 +118,13 @@ class NamedFunctions:
         kinds = [kind for kind, op in NAMED.items() if self.allowed(kind, op, place)]
         kind = self.random.choices(kinds, [NAMED[k].weight for k in kinds])[0]
         if NAMED[kind].writes and self.is_captured(given, place) and not self.one_in(60):
-            kind = kind.removesuffix("_")  # the op on a copy: limits.md, W8
+            kind = kind.removesuffix("_")  # the op that writes a copy of its argument: limits.md, W8
         step = self.generator.step_of(kind, given, values, place)
         if step.kind not in NAMED:
             return step
         results = values[-len(step.results) :]
         if NAMED[kind].view and not NAMED[kind].writes:
-            results[0].memory.frozen = True  # autograd refuses most writes to it
+            results[0].memory.frozen = True  # autograd refuses most writes to such a view
         self.generator.functions += 1
         step.options = {of: ".detach()" if self.one_in(4) else "" for of in ("of_a", "of_b")}
         step.options["name"] = f"g{self.generator.functions}"
@@ -139,7 +139,7 @@ class NamedFunctions:
         if "{name}" not in op.template:
             return True
         if any(region.plain for region in place.regions):
-            return False  # names and stores belong to the region around
+            return False  # a region that is a plain call has no names and no store
         return not (place.saving_anywhere and kind.startswith("unrecorded"))
 
     def call(self, near, place):

@@ -80,7 +80,7 @@ OPS = {
     "pack_throws": Op("refused_pack({a}, {i})\n{r} = {a}.cos()", "a", weight=1),
     "stops_early": Op("{r} = stops_early({a})", weight=1),
     "batch_norm": Op("{r} = bn({a})", "a", weight=3),
-    # Saves the statistics, which training later writes without a new version.
+    # Saves the running statistics, which a later bn() in training writes without a new version.
     "batch_norm_eval": Op(
         "{r} = F.batch_norm({a}, bn.running_mean, bn.running_var, bn.weight, bn.bias)", "a", weight=0.1
     ),
@@ -119,7 +119,7 @@ OPS = {
     "index_": Op("{a}[torch.tensor([0, 2])] = 0.5", results=0, writes=True),
     "mask_": Op("{a}.masked_fill_({b} > 0.5, 0.1)", results=0, writes=True),
     "foreach_": Op("{r} = {a} * 1.0\ntorch._foreach_mul_([{r}], 0.7)"),
-    # Rarely {a} itself: under a dispatch mode no version shows plain autograd such a write.
+    # Rarely writes {a} itself: under a dispatch mode this gives {a} no new version, so plain autograd misses the write.
     "foreach_saved_": Op("torch._foreach_mul_([{a}], 0.7)", results=0, writes=True, weight=RARE),
     **FOREIGN,
 }

@@ -15,7 +15,7 @@ class Memory:
     buffer: bool = False
     frozen: bool = False
     saved: bool = False
-    past_save: bool = False
+    past_save: bool = False  # a SAVE call has taken or returned it, or a value from which it was made
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Place:
     saving_anywhere: bool = False
     call_owner: int = 0  # functions below this number are outside the SAVE call
     no_grad: bool = False
-    repeated: bool = False  # in a region that runs twice, which alone keeps its calls
-    copies: bool = False  # plain code's hooks copy, and are no hooks of a region
-    inner_backward: bool = True  # a replay to the end runs past what the forward has done by then
+    repeated: bool = False  # in a region that runs twice; only this region may keep the results of its calls
+    copies: bool = False  # under hooks that copy saved tensors, also in plain code
+    inner_backward: bool = True  # a backward may run here; not if a replay would run past the forward's present position
 
 
 @dataclasses.dataclass

@@ -89,7 +89,7 @@ class InPlace(torch.autograd.Function):
 
 
 class WritesSaved(torch.autograd.Function):
-    """Its backward writes an intermediate value, and reads it as an attribute."""
+    """In backward, writes a saved intermediate value, and reads the value as an attribute of ctx."""
 
     @staticmethod
     def forward(ctx, x):
@@ -106,7 +106,7 @@ class WritesSaved(torch.autograd.Function):
 
 
 class WritesResult(SavesResult):
-    """Its backward writes its result."""
+    """In backward, writes the saved result of the forward."""
 
     @staticmethod
     def backward(ctx, grad):
@@ -154,7 +154,7 @@ def refused_pack(a, last):
 
 
 def stops_early(a):
-    """Its function stops early, by an exception of a pack hook, when it has saved again what backward needs."""
+    """Uses torch's checkpoint, whose second run stops by an exception of a pack hook when all that backward needs is saved."""
     return checkpoint(lambda a: (a.sin() * 0.5).exp().tanh().neg(), a, use_reentrant=False)
 
 

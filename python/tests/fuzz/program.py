@@ -14,8 +14,8 @@ from .devices import ON_CUDA
 from .ops import OPS
 
 # Initial state of a program. x: inputs, w: parameters, b: buffers, c: complex buffers, k: buffers of six 4 x 4 parts, t: buffers
-# that are wrapper subclasses, p: parameters of that kind, q: buffer of a wrapper whose views compute, h: buffer on the host. All
-# x but the last, w and p require grad.
+# that are wrapper subclasses, p: parameters that are wrapper subclasses, q: buffer of a wrapper whose views compute, h: buffer on
+# the host. x0, x1, w and p require grad.
 STATE = ("x0", "x1", "x2", "w0", "w1", "b0", "b1", "c0", "k0", "t0", "t1", "p0", "p1", "q0", "h0")
 
 

@@ -15,7 +15,7 @@ from .refusals import reason_of
 
 NOT_COMPARED = 'determinism_check="none"'
 KEEPS = "SAVE|OFFLOAD|policy"
-STEPS_AFTER = {"two_steps": 1, "five_steps": 4}  # the first replay of a tape is compared
+STEPS_AFTER = {"two_steps": 1, "five_steps": 4}  # only the first replay of a tape is compared with its forward
 GLOBALS = {**vars(prelude), "F": torch.nn.functional}
 
 
@@ -29,7 +29,7 @@ class Outcome:
 class Verdict:
     """kind: "same", "raises" (plain code too), "refused" (by a documented rule), "noticed" (a function does something else in the
     replay: remat raises, or is told not to compare), or a failure: "differs", "unexpected error", "no error". On CUDA also
-    "races": plain code adds gradients in the order in which autograd's threads make them, or count the nodes that do."""
+    "races": plain code adds gradients in an order that depends on autograd's threads: on their timing or their node numbers."""
 
     kind: str
     text: str = ""
@@ -69,7 +69,7 @@ def is_freed(tensor):
 
 
 class State:
-    """Initial state of a program, the same for each seed."""
+    """Initial state of a program; a seed always gives the same."""
 
     def __init__(self, seed):
         torch.manual_seed(seed)
@@ -288,13 +288,13 @@ def run_alone(fn, how, api, seed, threads=None):
 
 
 def is_same_on_one_thread(fn, how, seed, engine):
-    """Where plain code differs in each run: a race of several steps has so many ends that a few runs may have none in common."""
+    """True if plain code and remat agree on one thread. Of runs that race over several steps, hardly two have one outcome."""
     plain, got = (run_alone(fn, how, api, seed, devices.one_thread()) for api in (prelude.Plain(), engine()))
     return plain.error is None and got.error is None and not first_difference(plain.values, got.values)
 
 
 def hangs_on_numbers(fn, how, seed, plain, engine):
-    """Whether plain code gives other values once threads of autograd have made many nodes, and remat then gives these too."""
+    """True if plain code gives other values once autograd's threads have made many nodes, and remat then gives these values."""
     devices.count_ahead()
     other, got = (run_alone(fn, how, api, seed) for api in (prelude.Plain(), engine()))
     if other.error is not None or got.error is not None:
@@ -303,7 +303,7 @@ def hangs_on_numbers(fn, how, seed, plain, engine):
 
 
 def doubt_of(source, fn, how, seed, plain, got, engine):
-    """Describes what is wrong with plain code, if something is."""
+    """Returns a verdict on plain code if plain code itself may give different values; otherwise None."""
     again = [run_alone(fn, how, prelude.Plain(), seed) for _ in range(4)]
     if devices.may_race(source):
         more = [got, *(run_alone(fn, how, engine(), seed) for _ in range(4))]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 """Random programs on CUDA tensors, plain and with remat, bit by bit: REMAT_FUZZ_DEVICE=cuda. Other variables as for
-test_fuzz.py; REMAT_FUZZ_N is 200 if not said.
+test_fuzz.py; REMAT_FUZZ_N is 200 by default.
 
-This process must not use CUDA: its children are forks, which have none if it does.
+This process must not use CUDA, since CUDA does not work in forked children of a process that uses it.
 """
 
 import os

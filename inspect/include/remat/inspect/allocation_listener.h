@@ -21,9 +21,9 @@ struct MemoryReportingInfoBase;
 namespace remat {
 
 /// Receives the allocations of the thread that starts it and of the backward passes that this
-/// thread begins, and passes them on to the listener that was installed before. Torch takes
-/// whatever is in the slot for a ProfilerStateBase, so this class must be one; its config says that
-/// nothing is profiled.
+/// thread begins, and passes them on to the listener that was installed before. It goes into the
+/// thread's PROFILER_STATE slot, where torch takes any object for a ProfilerStateBase, so this
+/// class must be one; its config says that nothing is profiled.
 class REMAT_API AllocationListener : public torch::profiler::impl::ProfilerStateBase {
  public:
   AllocationListener();
@@ -55,9 +55,9 @@ class REMAT_API AllocationListener : public torch::profiler::impl::ProfilerState
                          c10::Device device) override;
 
  protected:
-  /// Positive `bytes` were allocated at `address`; negative `bytes` were freed there, and that size
-  /// cannot be trusted (see Note [A table of live blocks]). Runs on any thread that works for the
-  /// backward pass.
+  /// Called for each allocation (`bytes` > 0) and free (`bytes` <= 0) at `address`. The size of a
+  /// free cannot be trusted (see Note [A table of live blocks]). Called on the starting thread and
+  /// on each thread that runs its backward passes.
   virtual void on_report(void* address, int64_t bytes, c10::Device device) = 0;
 
  private:

@@ -33,10 +33,10 @@ class REMAT_API SourcePlaces {
   /// A text such as "model.py:12 forward".
   virtual std::string text(const SourcePlace& place) = 0;
 
-  /// The places of C++ code.
+  /// Finds places in C++ code.
   static SourcePlaces& of_cpp();
 
-  /// The places of Python code; null without Python.
+  /// Finds places in Python code; null without Python.
   static SourcePlaces* of_python();
   static void set_python(SourcePlaces* places);  ///< `places` is never freed.
 };

@@ -24,8 +24,8 @@ inline int64_t wall_ns() {
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
-/// As thread_ns() for frequent callers, at about 30 ns a call: between two readings of thread_ns()
-/// a few microseconds apart, wall time is added. Never goes back.
+/// A thread_ns() for frequent callers, at about 30 ns a call: thread_ns() is read every few
+/// microseconds, and wall time is added in between. Never goes back.
 REMAT_API int64_t frequent_thread_ns();
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Several trace listeners in the place of the one that engine/ knows.
+// Lets several trace listeners run at once, since engine/ reports to a single one.
 #pragma once
 
 #include <memory>

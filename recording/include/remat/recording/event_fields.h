@@ -33,7 +33,7 @@ constexpr uint8_t kind_of() {
 template <class Type, class Event>
 concept Is = std::same_as<std::remove_const_t<Type>, Event>;
 
-// visit_fields(event, fields) passes each field that a file stores for an event, after its kind, to
+// visit_fields(event, fields) passes each field that a file stores after the event's kind to
 // `fields`, which has time(TimeNs&), number(unsigned&), signed_number(int64_t&), flag(bool&),
 // string(id&), layout(LayoutId&), choice(enumeration&, last), sizes(vector&), all(vector&) for
 // vectors of types with fields, and expect(is_valid, fault) for conditions that a reader checks.

@@ -22,11 +22,11 @@
 
 namespace remat::detail {
 
-/// Writes seven bits per byte, the lowest first; the eighth bit says that more follow. Signed
-/// numbers have their sign in the lowest bit.
+/// Writes numbers in bytes of seven bits, the lowest first; the eighth bit says that more bytes
+/// follow. Signed numbers have their sign in the lowest bit.
 class ByteWriter {
  public:
-  /// Appends the event. Within a block, each time is stored as the difference to the one before.
+  /// Appends the event. Within a block, a time is stored as the difference to the time before.
   template <class Event>
   void add(const Event& event) {
     make_room(kMostOfFields);
@@ -86,9 +86,9 @@ class ByteWriter {
   }
 
  private:
-  static constexpr size_t kMostOfNumber = 10;
-  static constexpr size_t kMostOfItem = 4 * kMostOfNumber;  ///< the fields of one list item
-  /// all fields of an event except its lists
+  static constexpr size_t kMostOfNumber = 10;               ///< most bytes of a number
+  static constexpr size_t kMostOfItem = 4 * kMostOfNumber;  ///< most bytes of one list item
+  /// most bytes of an event without its lists
   static constexpr size_t kMostOfFields = 40 * kMostOfNumber;
 
   /// Makes room for `bytes` and for the fields that follow a list.
@@ -135,7 +135,7 @@ class REMAT_API RecordingWriter {
   const pid_t owner_;
   int file_ = -1;
   mutable std::mutex mutex_;
-  // All that follow are guarded by mutex_.
+  // The members below are guarded by mutex_.
   std::unordered_map<std::string, StringId> strings_{{"", 0}};
   std::map<RecordedLayout, LayoutId> layouts_;
   detail::ByteWriter definitions_;  // strings and layouts that are not in the file yet
