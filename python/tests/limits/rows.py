@@ -161,6 +161,7 @@ TESTS = {
     "N16": "L",
     "N17": "L",
     "N18": "L",
+    "N19": "test_memory_of_others.py::test_a_write_to_one_of_two_copies_of_a_store_raises",
     "T1": "L",
     "T2": "L",
     "T3": "no test; `kAuto` calls it: replay.md",

@@ -22,8 +22,7 @@ namespace remat {
 /// and backward sees what the host writes. So while somebody has that memory, backward gets it, and
 /// the replayed value is discarded. Once nobody has it, nobody can tell it from the replayed value.
 /// With user hooks, plain code saves what the hooks return, which may or may not be a copy. There
-/// backward gets the replayed value, and a backward that writes it raises at its end if somebody
-/// has the memory.
+/// backward gets the replayed value: see Note [Writes in a backward].
 ///
 /// A replay recomputes what was saved. If the memory holds something else by then, either it was
 /// written without a new version (by the host or through `data`), which plain code would see; or

@@ -206,7 +206,8 @@ struct KeptTensor {
                            ///< again made it, or the call itself.
   std::string name;        ///< "saved.0", or the name from its function.
   TensorMeta meta;
-  std::optional<TensorLayout> layout;  ///< Unset for a tensor that no storage describes.
+  std::optional<SavedVersion> version;  ///< Set once it is packed.
+  std::optional<TensorLayout> layout;   ///< Unset for a tensor that no storage describes.
   HeldStorage storage;
   const c10::TensorImpl* tensor;  ///< Only an identity: may be reused.
   bool is_parameter;
