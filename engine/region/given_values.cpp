@@ -4,6 +4,7 @@
 #include "given_values.h"
 
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
 #include <utility>
@@ -34,6 +35,7 @@ void GivenValues::add(std::shared_ptr<const Region> region, Given given, const a
   region_ = std::move(region);
   given.memory = memory_of(value);
   given.version = value.unsafeGetTensorImpl()->version_counter();
+  given.node = torch::autograd::get_current_node().get();
   given.before = given.version.current_version();
   all_.push_back(std::move(given));
 }
@@ -65,13 +67,14 @@ const char* GivenValues::seen_by(const Given& given, bool is_retained) const {
   return nullptr;
 }
 
-/// Without hooks, saved tensors that share memory again are as in plain code.
+/// Without hooks, saved tensors that share memory again are as in plain code, and another node
+/// either has read its copy before or plain code raises there.
 bool GivenValues::has_twin(const Given& given) const {
   return std::any_of(all_.begin(), all_.end(), [&](const Given& other) {
     if (other.slot == given.slot && other.kept == given.kept) return false;
     const bool has_same_memory = other.saved->counter() == given.saved->counter();
     return has_same_memory && given.saved->counter() &&
-           (given.is_hooked || other.memory != given.memory);
+           (given.is_hooked || (other.memory != given.memory && other.node == given.node));
   });
 }
 

@@ -43,6 +43,7 @@ class GivenValues {
     const KeptTensor* kept = nullptr;  // Null for a slot.
     const SavedVersion* saved = nullptr;
     const void* memory = nullptr;
+    const void* node = nullptr;  // The node that got it; an identity.
     c10::VariableVersion version{};
     uint32_t before = 0;
     bool is_hooked = false;

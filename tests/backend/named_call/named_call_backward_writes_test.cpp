@@ -59,6 +59,21 @@ struct WritesFirst : torch::autograd::Function<WritesFirst<times>> {
   }
 };
 
+/// Its backward writes `factor` after it has read it.
+struct WritesFactor : torch::autograd::Function<WritesFactor> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor& factor) {
+    context->save_for_backward({factor});
+    return x * factor;
+  }
+  static Tensors backward(AutogradContext* context, const Tensors& grads) {
+    const at::Tensor factor = context->get_saved_variables()[0];
+    const at::Tensor before = factor.clone();
+    factor.mul_(0.5);
+    return {grads[0] * before, at::Tensor()};
+  }
+};
+
 SavedTensorsHooks hooks_that(bool copy) {
   return {.pack = [copy](const at::Tensor& t) -> std::any { return copy ? t.clone() : t; },
           .unpack =
@@ -168,6 +183,18 @@ TEST_CASE("A backward does not write one of two copies that a store has brought 
   check_same(
       step(program.in_region({.name = "r", .offload_store = offload_engine({.min_bytes = 0})})),
       step(program.plain()));
+}
+
+TEST_CASE("A backward may write its copy of what another node has read before",
+          "[backend][native_op][offload]") {
+  // The product has saved `factor`, too; its backward comes first.
+  const TensorFn fn = [](const at::Tensor& x) {
+    const at::Tensor factor = x.detach().exp();
+    return WritesFactor::apply(x, factor) * factor;
+  };
+  check_same(step(checkpoint({.name = "r", .offload_store = host_memory_store()})(
+                 TensorFn(native_op(fn, "call", Policy::kOffload)))),
+             step(fn));
 }
 
 TEST_CASE("A backward under hooks that retains its graph does not write what the region has saved",
