@@ -13,9 +13,10 @@
 namespace remat {
 
 /// A recording that outlives the call that began it. A thread has at most one, and ends it at the
-/// next step or at thread exit. No step begins or ends one while a backward runs on its thread:
+/// next step or at thread exit. No recording begins or ends while a backward runs on its thread:
 /// nodes would have begun and not ended, and LibTorch restores a node's callbacks when the node
-/// ends.
+/// ends. A call that would end one there drops it instead. It ends when a later call, outside of a
+/// backward, begins or cancels one.
 class REMAT_API PendingStep {
  public:
   /// The calling thread's.
@@ -31,7 +32,8 @@ class REMAT_API PendingStep {
   /// Ends the forward. The step ends when the next one begins.
   void end_forward();
 
-  void cancel() { *this = {}; }
+  /// Ends the pending recording, if there is one, without a log. In a backward, drops it.
+  void cancel();
 
   /// True if a backward runs on this thread.
   static bool in_backward();
@@ -44,7 +46,7 @@ class REMAT_API PendingStep {
   void give_up();
 
   /// Ends the pending recording and returns its subject and log, if it belongs to the owner;
-  /// otherwise null.
+  /// otherwise null. In a backward, drops the recording and returns null.
   std::shared_ptr<void> take(const void* owner, StepLog& log);
 
   /// Counts a step of another owner; cancels the pending recording if its owner has not come back
