@@ -49,6 +49,7 @@ TESTS = {
     "S27": "L",
     "S28": 'no test; one call: arguments_test.cpp "A function may replace its own hook on a captured tensor"',
     "S29": "L (nodes)",
+    "S50": "L",
     "S30": "L",
     "S31": "L, test_tape.py::test_side_effects_happen_once",
     "S32": "L",
