@@ -69,6 +69,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     if (record.ended) region_->calls().find_results(*kept_);
     UserPair pair = calls_->pair_for(record, tensor);
     const bool is_with_user = calls_->slots_.gives_to_user(record.call.keep, pair);
+    is_of_options_ = calls_->slots_.is_of_options(pair);
     // A region inside the call keeps an alias, and tracks writes itself.
     is_compared_ = is_with_user && saved_original(tensor).is_same(tensor);
     if (is_with_user || calls_->state_.scope.previous()) note_others(tensor);
@@ -87,7 +88,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
   void pack_pending() {
     const auto [tensor, pair] = *std::exchange(waiting_, std::nullopt);
     try {
-      const bool is_settled = !version_->changed() && !version_->is_written_by_op();
+      const bool is_settled = !kept_->version->changed() && !kept_->version->is_written_by_op();
       if (is_settled) sample(tensor);
       keep(tensor, pair);
     } catch (...) {
@@ -103,22 +104,31 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     if (slot_) return region_->load(*slot_);
     if (waiting_) return tensor_data(waiting_->first);
     TORCH_CHECK(
-        !version_->changed(), modified_in_place(kept_->meta, *version_), region_->label(), ", ",
-        region_->calls().records()[kept_->call].call.str(), ", tensor '", kept_->name,
+        !kept_->version->changed(), modified_in_place(kept_->meta, *kept_->version),
+        region_->label(), ", ", region_->calls().records()[kept_->call].call.str(), ", tensor '",
+        kept_->name,
         "': expected it as the call left it, got it modified in-place. Do not write it before "
         "backward, or save a "
         "clone. Hint: anomaly detection finds the operation that failed to compute its "
         "gradient.");
     const at::Tensor original(original_ ? original_->lock() : nullptr);
     TORCH_CHECK(!is_grad_changed(original, kept_->meta.requires_grad()), where(), kGradChanged);
-    const auto now = memory_now(*version_);
+    const auto now = memory_now(*kept_->version);
     TORCH_CHECK(now != MemoryNow::kElsewhere, where(), kMemoryExchanged);
     const at::Tensor tensor = given_back(now == MemoryNow::kThere);
     note_given_to_node(tensor);
+    note_written_by_node(tensor);
     return tensor;
   }
 
  private:
+  /// Copies that came back share memory otherwise than the saved tensors did.
+  void note_written_by_node(const at::Tensor& tensor) const {
+    const bool is_hooked = others_ && others_->is_hooked();
+    if (is_of_options_ && (is_hooked || !is_on_kept_storage(tensor)))
+      region_->note_kept(*kept_, tensor, is_hooked);
+  }
+
   void note_others(const at::Tensor& tensor) {
     if (auto memory = calls_->slots_.memory_for_others(tensor))
       others_ = std::make_unique<const ForwardMemory>(*std::move(memory));
@@ -133,12 +143,12 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     TORCH_CHECK(!is_freed(tensor), where(), kMemoryFreed, kGiveMemoryBack);
     if (is_kept) return tensor;
     check_original(has_layout(tensor));
-    const bool is_shared = others_ && !others_->is_hooked() && !version_->is_written_by_op();
+    const bool is_shared = others_ && !others_->is_hooked() && !kept_->version->is_written_by_op();
     const auto place = [&] { return where_kept(); };
     const at::Tensor expected = region_->is_exact() ? tensor : at::Tensor();
     if (at::Tensor saved = is_shared ? others_->lock(kept_->meta, expected, place) : at::Tensor();
         saved.defined()) {
-      version_->give_to(saved);
+      kept_->version->give_to(saved);
       return saved;
     }
     OpObserver::all_adopt(tensor);
@@ -148,7 +158,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
   /// Notes the version: hooks that copy keep the present values, plain autograd would use later
   /// values.
   void sample(const at::Tensor& tensor) {
-    version_.emplace(tensor, is_compared_ && calls_->is_from_outside(tensor));
+    kept_->version.emplace(tensor, is_compared_ && calls_->is_from_outside(tensor));
   }
 
   void keep(const at::Tensor& tensor, const UserPair& pair) {
@@ -170,10 +180,10 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
 
   /// Checks that no write without a version came after hooks may have copied the tensor.
   void check_original(bool is_strided) const {
-    TORCH_CHECK(!changed_by_alias(*version_), where(), kResultChanged);
-    const bool is_comparable = is_strided && !version_->is_written_by_op();
-    TORCH_CHECK(!is_comparable || !version_->has_other_bytes(kept_->storage.lock()), where(),
-                modified_in_place(kept_->meta, *version_), kWrittenByWayOfData);
+    TORCH_CHECK(!changed_by_alias(*kept_->version), where(), kResultChanged);
+    const bool is_comparable = is_strided && !kept_->version->is_written_by_op();
+    TORCH_CHECK(!is_comparable || !kept_->version->has_other_bytes(kept_->storage.lock()), where(),
+                modified_in_place(kept_->meta, *kept_->version), kWrittenByWayOfData);
   }
 
   std::string where() const { return c10::str(where_kept(), " (", kept_->meta.str(), "): "); }
@@ -193,9 +203,9 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
   std::shared_ptr<Region> region_;
   Slot* slot_ = nullptr;
   KeptTensor* kept_ = nullptr;
-  bool is_compared_ = false;  // Compared with the original at unpack.
-  std::optional<SavedVersion> version_;
-  std::unique_ptr<const ForwardMemory> others_;         // Set if hooks may bring back a copy.
+  bool is_of_options_ = false;                   // The store or the hooks of the options have it.
+  bool is_compared_ = false;                     // Compared with the original at unpack.
+  std::unique_ptr<const ForwardMemory> others_;  // Set if hooks may bring back a copy.
   std::optional<OutsideStorage::WeakTensor> original_;  // Set for a leaf from outside.
   std::optional<torch::autograd::SavedVariable> value_;
   // The tensor and the pair that gets it, while this hook is in pending_.

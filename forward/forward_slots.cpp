@@ -152,6 +152,11 @@ UserPair ForwardSlots::pair_of_options(bool may_store) {
   return UserPair(may_store && offload_hooks_ ? offload_hooks_ : settings.hooks);
 }
 
+bool ForwardSlots::is_of_options(const UserPair& pair) const {
+  const SavedTensorsHooks* const hooks = pair.hooks();
+  return hooks && (hooks == offload_hooks_.get() || hooks == state_.settings.hooks.get());
+}
+
 bool ForwardSlots::gives_to_user(Keep reach, const UserPair& pair) const {
   if (state_.scope.in_replay()) return false;
   if (pair) return true;

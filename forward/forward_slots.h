@@ -41,6 +41,8 @@ class ForwardSlots {
 
   /// The store if there is one and `may_store`; else the hooks of the options.
   UserPair pair_of_options(bool may_store);
+  /// True if pair_of_options() has returned `pair`, and `pair` has hooks.
+  bool is_of_options(const UserPair& pair) const;
 
   /// True if user hooks, not an outer region, get what keep_through() keeps.
   bool gives_to_user(Keep reach, const UserPair& pair) const;

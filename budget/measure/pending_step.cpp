@@ -57,13 +57,20 @@ void PendingStep::end_forward() {
   is_forward_over_ = true;
 }
 
+// begin() ends a recording without an owner.
+void PendingStep::cancel() {
+  subject_.reset();
+  owner_.reset();
+  if (!in_backward()) *this = {};
+}
+
 void PendingStep::give_up() {
   if (is_forward_over_) cancel();
 }
 
 std::shared_ptr<void> PendingStep::take(const void* owner, StepLog& log) {
   if (!is_of(owner)) return nullptr;
-  std::shared_ptr<void> subject = is_spoiled_ ? nullptr : std::move(subject_);
+  std::shared_ptr<void> subject = is_spoiled_ || in_backward() ? nullptr : std::move(subject_);
   if (subject) log = recording_->finish();
   cancel();
   return subject;

@@ -12,11 +12,11 @@
 #include <condition_variable>
 #include <exception>
 #include <thread>
-#include <tuple>
 #include <utility>
 
+#include "given_values.h"
+
 #include <remat/engine/blocking_wait.h>
-#include <remat/engine/op_call.h>
 #include <remat/engine/region.h>
 #include <remat/engine/scope.h>
 
@@ -38,24 +38,13 @@ struct BackwardPasses::Pass {
 
   explicit Pass(int task) : graph_task(task) {}
 
-  /// A slot whose memory others had, the version counter of the value that backward got (hooks may
-  /// have copied the value), and that counter's version at the time.
-  using Hooked = std::tuple<const Slot*, c10::VariableVersion, uint32_t>;
-
-  void note_hooked(std::shared_ptr<const Region> of, const Slot& slot, const at::Tensor& value) {
-    if (value.is_inference()) return;
-    region = std::move(of);
-    const c10::VariableVersion& version = value.unsafeGetTensorImpl()->version_counter();
-    hooked.emplace_back(&slot, version, version.current_version());
-  }
-
   const int graph_task;
   State state = State::kNew;
   std::thread::id runner{};  // Set while the replay runs.
   std::condition_variable done;
   ReplayedSlots values;
-  std::vector<Hooked> hooked;
-  std::shared_ptr<const Region> region;  // Owns the slots in `hooked` until the pass ends.
+  GivenValues given;
+  const bool is_retained = torch::autograd::get_current_graph_task_keep_graph();
 };
 
 class BackwardPasses::PassEnd {
@@ -70,7 +59,7 @@ class BackwardPasses::PassEnd {
   void check() const {
     const std::shared_ptr<Region> region = region_.lock();
     const std::shared_ptr<Pass> pass = pass_.lock();
-    if (region && pass) passes_.check_hooked(*pass);
+    if (region && pass) pass->given.check(pass->is_retained);
   }
 
   void end() noexcept {
@@ -100,13 +89,21 @@ at::Tensor BackwardPasses::load(const Slot& slot) {
   const bool keep_graph = torch::autograd::get_current_graph_task_keep_graph();
   const std::shared_ptr<Pass> pass = replayed(graph_task, &slot);
   const ForwardMemory* const memory = region_.memory_of_others(slot);
-  const bool others_have_it = memory && memory->is_hooked() && !memory->is_gone();
+  const bool is_hooked = memory && memory->is_hooked();
   const std::lock_guard<std::mutex> lock(mutex_);
   at::Tensor value = last_        ? (*last_)[slot.index]
                      : keep_graph ? take(pass->values, slot.index)
                                   : pass->values[slot.index];
-  if (others_have_it && value.defined()) pass->note_hooked(region_.shared_from_this(), slot, value);
+  if (is_hooked && value.defined())
+    pass->given.add(region_.shared_from_this(), slot, value, !memory->is_gone());
   return value;
+}
+
+void BackwardPasses::note_kept(const KeptTensor& kept, const at::Tensor& value, bool is_hooked) {
+  const int graph_task = torch::autograd::get_current_graph_task_id();
+  if (graph_task < 0) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  find_or_add(graph_task)->given.add(region_.shared_from_this(), kept, value, is_hooked);
 }
 
 void BackwardPasses::replay() {
@@ -211,21 +208,6 @@ void BackwardPasses::forget(const Pass* pass) noexcept {
   forgotten = std::move(*position);
   passes_.erase(position);
   --count_;
-}
-
-void BackwardPasses::check_hooked(const Pass& pass) const {
-  for (const auto& [hooked, version, before] : pass.hooked) {
-    const Slot& slot = *hooked;
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        version.current_version() == before && !slot.version.changed(), "[replay] ",
-        region_.label(), ", slot ", slot.index, " (", slot.meta.str(), "), saved by ",
-        slot.op ? slot.op->name() : "a custom function",
-        ": expected that nobody writes in backward what the region has saved under saved-tensor "
-        "hooks, got a write to it, or to the forward's memory of it, which somebody else has (an "
-        "attribute of a custom function's context, the region's result). Hooks that copy part the "
-        "two, others do not, and remat cannot know. Write a clone() in backward, or open no hooks "
-        "there.");
-  }
 }
 
 void BackwardPasses::check_not_replaying_here() const {

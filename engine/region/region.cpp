@@ -189,7 +189,9 @@ void Region::close() {
   ops_.finish();
   if (calls_) calls_->finish(early_stop() && !options_.is_cut ? slots_.size() : ~size_t{0});
   live_end_ = slots_.size();
-  std::erase_if(memory_of_others_, [](const auto& memory) { return memory.second.is_gone(); });
+  std::erase_if(memory_of_others_, [](const auto& memory) {
+    return memory.second.is_gone() && !memory.second.is_hooked();
+  });
   memory_of_others_.shrink_to_fit();
   closed_ = true;
   note_closed_region(id_);
@@ -261,6 +263,10 @@ at::Tensor Region::shared_value(const Slot& slot, at::Tensor value) const {
   if (saved.defined()) value = std::move(saved);
   if (is_saved_memory(slot, value)) slot.version.give_to(value);
   return value;
+}
+
+void Region::note_kept(const KeptTensor& kept, const at::Tensor& value, bool is_hooked) {
+  passes_.note_kept(kept, value, is_hooked);
 }
 
 void Region::replay_for_backward() {

@@ -10,7 +10,9 @@
 #include <remat/engine/first_position.h>
 #include <remat/engine/hidden_scopes.h>
 #include <remat/engine/region.h>
+#include <remat/engine/region_run.h>
 #include <remat/engine/scope.h>
+#include <remat/engine/unseen.h>
 
 namespace remat {
 namespace {

@@ -416,6 +416,81 @@ def test_where_hooks_may_have_copied_a_write_raises(function, hooks, where, repl
     assert_same(lambda wrap: program(wrap, Saves), region(replay))
 
 
+STORES = {
+    "engine": lambda: remat.offload(min_bytes=0),
+    "engine without room": lambda: remat.offload(min_bytes=0, max_bytes=0),
+    "host memory": remat.host_memory_store,
+}
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("where", ["round", "inside", "between"])
+@pytest.mark.parametrize("hooks", HOOKS)
+@pytest.mark.parametrize("function", [ReadsAnAttribute, ReadsAnAttributeAfter, WritesItsResult])
+def test_a_write_to_what_a_store_has_brought_back_under_hooks_raises(function, hooks, where, store):
+    def program(wrap, function):
+        x = leaf(4)
+        y = under(hooks, where, wrap, lambda x: called(wrap, function.apply, OFFLOAD)(x.sin()))(x)
+        y.sum().backward()
+        return x.grad
+
+    with pytest.raises(NotImplementedError, match=r"call 'call' \(OFFLOAD\), tensor 'saved.0' .*under saved-tensor hooks.*clone"):
+        program(region("function", offload_store=STORES[store]()), function)
+    assert_same(lambda wrap: program(wrap, Saves), region("function", offload_store=STORES[store]()))
+
+
+class WritesOneOfTwo(torch.autograd.Function):
+    """Saves a tensor and a view of it; its backward writes the one and reads the other."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        ctx.save_for_backward(y, y[:])
+        return x * y
+
+    @staticmethod
+    def backward(ctx, grad):
+        first, second = ctx.saved_tensors
+        first.mul_(2)
+        return grad * second
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+@pytest.mark.parametrize("hooks", HOOKS)
+def test_a_write_to_one_of_two_saved_tensors_of_one_memory_raises_under_hooks(hooks, replay):
+    x = leaf(4)
+    y = under(hooks, "round", region(replay), lambda x: WritesOneOfTwo.apply(x.sin()))(x)
+    with pytest.raises(NotImplementedError, match="slot 1 .*another saved tensor has that memory"):
+        y.sum().backward()
+
+
+def test_a_write_to_one_of_two_copies_of_a_store_raises():
+    def program(wrap):
+        x = leaf(4)
+        fn = wrap(lambda x: called(wrap, WritesOneOfTwo.apply, OFFLOAD)(x.sin()))
+        fn(fn(fn(x))).sum().backward()
+        return x.grad
+
+    with pytest.raises(NotImplementedError, match="a store has brought back.*another saved tensor has that memory"):
+        program(region("function", offload_store=remat.host_memory_store()))
+    engine = remat.offload(min_bytes=0, max_leaving_bytes=0)  # what was put first has left
+    assert_same(program, region("function", offload_store=engine))  # its copies share memory again
+    assert engine.stats()["fetched_count"] > 0
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+@pytest.mark.parametrize("hooks", HOOKS)
+def test_a_write_under_hooks_raises_where_the_graph_is_retained(hooks, replay):
+    def backward(wrap, **options):
+        x = leaf(4)
+        under(hooks, "round", wrap, lambda x: SavesAndWrites.apply(x.sin()))(x).sum().backward(**options)
+        return x.grad
+
+    with pytest.raises(NotImplementedError, match="the graph is retained for another backward"):
+        backward(region(replay), retain_graph=True)
+    assert_same(backward, region(replay))  # nobody sees the write
+
+
 @pytest.mark.parametrize("hooks", HOOKS)
 def test_what_is_kept_and_cut_under_hooks_is_not_written_by_backward_either(hooks):
     def program(wrap):

@@ -3,9 +3,12 @@
 // Functions within a budget, measured and planned while they train.
 #include <torch/torch.h>
 
+#include <ATen/record_function.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -257,6 +260,41 @@ TEST_CASE("A measurement by hand ends one that waits for its next step", "[budge
   check_step(planned, layers, rows(64));
   CHECK(profile({.name = "by hand", .steps = 1})(layers)(rows(64)).records.size() > 0);
   for (int i = 0; i < 4; ++i) check_step(planned, layers, rows(64));
+  CHECK(planned.plan().feasible);
+}
+
+// On a device the hook runs on another thread, which measures nothing.
+TEST_CASE("A measurement whose function dies in a backward ends after that",
+          "[budget][auto][cpu]") {
+  const Layers layers;
+  auto planned =
+      std::make_optional(auto_checkpoint({.name = "layers", .memory_budget = "50%"})(layers));
+  const at::Tensor y = (*planned)(rows(64));
+  bool is_measured = false;
+  y.register_hook([&](const at::Tensor& /*grad*/) {
+    planned.reset();
+    is_measured = at::hasThreadLocalCallbacks();
+  });
+  y.backward();
+  CHECK(is_measured);
+  const auto next = auto_checkpoint({.name = "next", .memory_budget = "50%"})(layers);
+  for (int i = 0; i < 4; ++i) check_step(next, layers, rows(64));
+  CHECK(next.plan().feasible);
+  CHECK_FALSE(at::hasThreadLocalCallbacks());
+}
+
+TEST_CASE("A measurement by hand in a backward does not end one that runs", "[budget][auto][cpu]") {
+  const Layers layers;
+  const auto planned = auto_checkpoint({.name = "layers", .memory_budget = "50%"})(layers);
+  const at::Tensor y = planned(rows(64));
+  std::string error;
+  y.register_hook([&](const at::Tensor& /*grad*/) {
+    const at::AutoGradMode grad(true);
+    error = error_text([&] { profile({.name = "by hand", .steps = 1})(layers)(rows(64)); });
+  });
+  y.backward();
+  CHECK_THAT(error, ContainsSubstring("expected no other measurement in the process"));
+  for (int i = 0; i < 5; ++i) check_step(planned, layers, rows(64));
   CHECK(planned.plan().feasible);
 }
 

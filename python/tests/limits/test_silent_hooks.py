@@ -7,7 +7,7 @@ import torch
 from programs import leaf
 from same import plain
 
-from .common import assert_silent, call, outcome, region
+from .common import assert_silent, call, copying, outcome, region
 
 
 @pytest.mark.parametrize("replay", ["function", "tape"])
@@ -115,3 +115,29 @@ def test_s29_a_hook_on_a_node_that_is_set_after_a_backward_inside_is_not_noticed
 
     assert outcome(program, plain).shape == (4,)
     assert_silent(program, region())
+
+
+class WritesItsWeight(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(w)
+        return x * w
+
+    @staticmethod
+    def backward(ctx, grad):
+        (w,) = ctx.saved_tensors
+        before = grad * w
+        w.mul_(2)
+        return before, None
+
+
+@pytest.mark.parametrize("replay", ["function", "tape"])
+def test_s50_a_parameter_that_backward_writes_under_hooks_that_copy_is_written_itself(replay):
+    def program(wrap):
+        x, w = leaf(4), leaf(4)
+        with copying():
+            y = wrap(lambda x: WritesItsWeight.apply(x, w))(x)
+        y.sum().backward()
+        return w.detach()
+
+    assert_silent(program, region(replay))

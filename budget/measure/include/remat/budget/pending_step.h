@@ -14,7 +14,9 @@ namespace remat {
 
 /// A recording that outlives the call that began it. A thread has at most one, and ends it at the
 /// next step or at thread exit. No recording begins or ends while a backward runs on its thread:
-/// the log would have nodes without an end, and LibTorch restores callbacks when a node ends.
+/// the log would have nodes without an end, and LibTorch restores callbacks when a node ends. A
+/// call that would end one there drops it instead. It ends when a later call, outside of a
+/// backward, begins or cancels one.
 class REMAT_API PendingStep {
  public:
   /// The calling thread's pending step, if any.
@@ -30,7 +32,8 @@ class REMAT_API PendingStep {
   /// Ends the forward. The step ends when the next one begins.
   void end_forward();
 
-  void cancel() { *this = {}; }
+  /// Ends the pending recording, if there is one, without a log. In a backward, drops it.
+  void cancel();
 
   /// True if a backward runs on this thread.
   static bool in_backward();
@@ -42,7 +45,7 @@ class REMAT_API PendingStep {
   void give_up();
 
   /// If the pending recording belongs to `owner`, ends it, sets `log` and returns its subject;
-  /// otherwise returns null.
+  /// otherwise returns null. In a backward, drops the recording and returns null.
   std::shared_ptr<void> take(const void* owner, StepLog& log);
 
   /// Counts a step of `owner`, if the pending recording belongs to another one; cancels that

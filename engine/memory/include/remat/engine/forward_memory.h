@@ -18,12 +18,11 @@ namespace remat {
 
 /// Note [Memory that others hold]: autograd saves memory, not a copy. Others may have that memory,
 /// too: an attribute of a custom function's context (`ctx.buffer = y`), the receiver of the
-/// region's result, a list. They see what a custom function's backward writes in place, and
-/// backward sees what the host writes. So while somebody has the memory, backward gets that memory,
-/// and the replayed value is discarded. Once nobody has the memory, nobody can tell it from the
-/// replayed value. With user hooks, plain code saves what the hooks return, which may or may not be
-/// a copy. So with hooks backward gets the replayed value, and a backward that writes that value
-/// raises at its end if somebody has the memory.
+/// region's result, a list. They see what a backward writes to it (a custom function's, in place),
+/// and backward sees what the host writes. So while somebody has that memory, backward gets it, and
+/// the replayed value is discarded. Once nobody has it, nobody can tell it from the replayed value.
+/// With user hooks, plain code saves what the hooks return, which may or may not be a copy. There
+/// backward gets the replayed value: see Note [Writes in a backward].
 ///
 /// A replay recomputes what was saved. If the memory holds something else by then, either it was
 /// written without a new version (by the host or through `data`), which plain code would see; or

@@ -24,6 +24,7 @@
 namespace remat {
 
 class Region;
+struct KeptTensor;
 
 /// One tensor that autograd saved in a region's forward and that was dropped.
 struct Slot {
@@ -65,6 +66,10 @@ class REMAT_API BackwardPasses {
   /// Returns the value of `slot` for the backward pass on this thread; replays the region if it was
   /// not replayed for this pass.
   at::Tensor load(const Slot& slot);
+  /// The backward pass on this thread has got `value`, which a store or the hooks of the options
+  /// have brought back; `is_hooked`: other hooks would have got the tensor in plain code. See Note
+  /// [Writes in a backward].
+  void note_kept(const KeptTensor& kept, const at::Tensor& value, bool is_hooked);
   /// Replays the region for the backward pass on this thread, unless that has happened.
   void replay();
   /// Call it when the node that held slot `index` has been freed.
@@ -82,7 +87,6 @@ class REMAT_API BackwardPasses {
   void forget(const Pass* pass) noexcept;
   void check_not_replaying_here() const;
   void check_not_replaying(bool holds) const;
-  void check_hooked(const Pass& pass) const;
 
   Region& region_;
   std::mutex mutex_;

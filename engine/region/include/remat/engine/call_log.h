@@ -206,7 +206,8 @@ struct KeptTensor {
                            ///< or code that a replay runs again.
   std::string name;        ///< "saved.0", or the name that the call's function gave.
   TensorMeta meta;
-  std::optional<TensorLayout> layout;  ///< Unset for a tensor that no storage describes.
+  std::optional<SavedVersion> version;  ///< Set once it is packed.
+  std::optional<TensorLayout> layout;   ///< Unset for a tensor that no storage describes.
   HeldStorage storage;
   const c10::TensorImpl* tensor;  ///< Only an identity: the address may be reused.
   bool is_parameter;

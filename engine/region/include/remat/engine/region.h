@@ -208,6 +208,9 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   /// written since.
   at::Tensor load(const Slot& slot);
 
+  /// See BackwardPasses::note_kept().
+  void note_kept(const KeptTensor& kept, const at::Tensor& value, bool is_hooked);
+
   /// Called at the head of the region's backward: replays once per pass, if a slot is live.
   void replay_for_backward();
 

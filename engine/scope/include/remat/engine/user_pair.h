@@ -42,6 +42,9 @@ class UserPair {
 
   explicit operator bool() const { return hooks_ || python_; }
 
+  /// remat's hooks; null for none, and for a pair of PyTorch's.
+  const SavedTensorsHooks* hooks() const { return hooks_.get(); }
+
   /// Captures the context that the pair wants to remember.
   std::any capture_context() const;
 

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Backwards of custom functions that write in place what they have saved, in regions and calls.
+#include <any>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/named_step.h"
+
+namespace remat {
+namespace {
+
+using torch::autograd::AutogradContext;
+
+/// x -> x exp(x). Its context has exp(x) as an attribute, too; its backward writes the saved
+/// tensor.
+struct ReadsAttribute : torch::autograd::Function<ReadsAttribute> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
+    const at::Tensor kept = x.exp();
+    context->saved_data["kept"] = kept;
+    context->save_for_backward({kept});
+    return x * kept;
+  }
+  static Tensors backward(AutogradContext* context, const Tensors& grads) {
+    const at::Tensor saved = context->get_saved_variables()[0];
+    const at::Tensor before = saved * 2;
+    saved.mul_(0.5);
+    return {grads[0] * (before + context->saved_data["kept"].toTensor())};
+  }
+};
+
+/// Likewise, but its backward writes the attribute and reads the saved tensor.
+struct WritesAttribute : torch::autograd::Function<WritesAttribute> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
+    return ReadsAttribute::forward(context, x);
+  }
+  static Tensors backward(AutogradContext* context, const Tensors& grads) {
+    const at::Tensor saved = context->get_saved_variables()[0];
+    context->saved_data["kept"].toTensor().mul_(0.5);
+    return {grads[0] * saved};
+  }
+};
+
+/// Saves exp(x) once or twice; its backward writes the first and reads the last.
+template <int times>
+struct WritesFirst : torch::autograd::Function<WritesFirst<times>> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
+    const at::Tensor kept = x.exp();
+    context->save_for_backward(Tensors(times, kept));
+    return x * kept;
+  }
+  static Tensors backward(AutogradContext* context, const Tensors& grads) {
+    const Tensors saved = context->get_saved_variables();
+    saved.front().mul_(0.5);
+    return {grads[0] * saved.back()};
+  }
+};
+
+/// Its backward writes `factor` after it has read it.
+struct WritesFactor : torch::autograd::Function<WritesFactor> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor& factor) {
+    context->save_for_backward({factor});
+    return x * factor;
+  }
+  static Tensors backward(AutogradContext* context, const Tensors& grads) {
+    const at::Tensor factor = context->get_saved_variables()[0];
+    const at::Tensor before = factor.clone();
+    factor.mul_(0.5);
+    return {grads[0] * before, at::Tensor()};
+  }
+};
+
+SavedTensorsHooks hooks_that(bool copy) {
+  return {.pack = [copy](const at::Tensor& t) -> std::any { return copy ? t.clone() : t; },
+          .unpack =
+              [copy](const std::any& packed) {
+                const auto& t = std::any_cast<const at::Tensor&>(packed);
+                return copy ? t.clone() : t;
+              }};
+}
+
+enum class Where { kNowhere, kAround, kInside };
+
+/// Calls `function` under hooks, in a call of policy `policy`.
+struct Program {
+  TensorFn function;
+  Policy policy = Policy::kOffload;
+  Where where = Where::kInside;
+  bool copy = true;  ///< The hooks copy.
+
+  TensorFn in_region(CheckpointOptions options) const {
+    const TensorFn called = native_op(function, "call", policy);
+    TensorFn body = [called](const at::Tensor& x) { return called(x.sin()); };
+    if (where == Where::kInside) body = hooked(body);
+    const TensorFn region = checkpoint(std::move(options))(body);
+    return where == Where::kAround ? hooked(region) : region;
+  }
+
+  TensorFn plain() const {
+    const TensorFn body = [f = function](const at::Tensor& x) { return f(x.sin()); };
+    return where == Where::kNowhere ? body : hooked(body);
+  }
+
+ private:
+  TensorFn hooked(TensorFn fn) const {
+    return [fn = std::move(fn), copy = copy](const at::Tensor& x) {
+      const SavedTensorsHooksGuard guard(hooks_that(copy));
+      return fn(x);
+    };
+  }
+};
+
+std::map<std::string, std::shared_ptr<OffloadStore>> stores() {
+  return {{"an engine", offload_engine({.min_bytes = 0})},
+          {"an engine without room", offload_engine({.min_bytes = 0, .max_bytes = 0})},
+          {"host memory", host_memory_store()}};
+}
+
+void check_refused(const TensorFn& fn, const char* where, const char* words) {
+  CHECK_THROWS_WITH(step(fn), ContainsSubstring(where) &&
+                                  ContainsSubstring("nobody writes in backward") &&
+                                  ContainsSubstring(words) && ContainsSubstring("clone()"));
+}
+
+/// Backward twice through one graph.
+Tensors two_backwards(const TensorFn& fn) {
+  const at::Tensor x = step_input();
+  const at::Tensor y = fn(x).sum();
+  y.backward({}, /*retain_graph=*/true);
+  y.backward();
+  return {x.grad()};
+}
+
+}  // namespace
+
+TEST_CASE("A backward under hooks does not write what a store has brought back",
+          "[backend][native_op][hooks]") {
+  const bool copy = GENERATE(true, false);
+  const Where where = GENERATE(Where::kInside, Where::kAround);
+  const TensorFn function = GENERATE(
+      as<TensorFn>{}, [](const at::Tensor& x) { return ReadsAttribute::apply(x); },
+      [](const at::Tensor& x) { return WritesAttribute::apply(x); });
+  const Program program{.function = function, .where = where, .copy = copy};
+  step(program.plain());
+  for (const auto& [name, store] : stores()) {
+    INFO(name << (copy ? ", hooks that copy" : ", hooks that do not"));
+    check_refused(program.in_region({.name = "r", .offload_store = store}),
+                  "region 'r', call 'call' (OFFLOAD), tensor 'saved.0' (float32 [4, 8]",
+                  "under saved-tensor hooks");
+  }
+}
+
+TEST_CASE("A backward that nobody can see write what it has saved is right under hooks",
+          "[backend][native_op][hooks]") {
+  const Program program{.function = [](const at::Tensor& x) { return WritesFirst<1>::apply(x); },
+                        .policy = GENERATE(Policy::kRecompute, Policy::kSave),
+                        .where = GENERATE(Where::kInside, Where::kAround),
+                        .copy = GENERATE(true, false)};
+  check_same(step(program.in_region({.name = "r"})), step(program.plain()));
+}
+
+TEST_CASE("A backward under hooks does not write what the region has saved twice",
+          "[backend][native_op][hooks]") {
+  const Program program{.function = [](const at::Tensor& x) { return WritesFirst<2>::apply(x); },
+                        .policy = Policy::kRecompute,
+                        .where = GENERATE(Where::kInside, Where::kAround)};
+  step(program.plain());
+  check_refused(program.in_region({.name = "r"}), "region 'r', slot 1",
+                "another saved tensor has that memory");
+}
+
+TEST_CASE("A backward does not write one of two copies that a store has brought back",
+          "[backend][native_op][offload]") {
+  const Program program{.function = [](const at::Tensor& x) { return WritesFirst<2>::apply(x); },
+                        .where = Where::kNowhere};
+  check_refused(program.in_region({.name = "r", .offload_store = host_memory_store()}),
+                "call 'call' (OFFLOAD), tensor 'saved.0'", "another saved tensor has that memory");
+  // The copies of an engine share memory as the saved tensors did.
+  check_same(
+      step(program.in_region({.name = "r", .offload_store = offload_engine({.min_bytes = 0})})),
+      step(program.plain()));
+}
+
+TEST_CASE("A backward may write its copy of what another node has read before",
+          "[backend][native_op][offload]") {
+  // The product has saved `factor`, too; its backward comes first.
+  const TensorFn fn = [](const at::Tensor& x) {
+    const at::Tensor factor = x.detach().exp();
+    return WritesFactor::apply(x, factor) * factor;
+  };
+  check_same(step(checkpoint({.name = "r", .offload_store = host_memory_store()})(
+                 TensorFn(native_op(fn, "call", Policy::kOffload)))),
+             step(fn));
+}
+
+TEST_CASE("A backward under hooks that retains its graph does not write what the region has saved",
+          "[backend][native_op][hooks]") {
+  const Program program{.function = [](const at::Tensor& x) { return WritesFirst<1>::apply(x); },
+                        .policy = Policy::kRecompute,
+                        .where = GENERATE(Where::kInside, Where::kAround)};
+  two_backwards(program.plain());
+  CHECK_THROWS_WITH(two_backwards(program.in_region({.name = "r"})),
+                    ContainsSubstring("the graph is retained"));
+}
+
+}  // namespace remat
