@@ -32,8 +32,8 @@ from vision_models import CASES as VISION  # noqa: E402
 CASES = {**HF, **VISION}
 
 
-def with_engine(case, model, engine):
-    assert wrap_forwards(model, case.blocks, functools.partial(case.region, replay=engine)) > 1
+def with_engine(case, model, engine, **options):
+    assert wrap_forwards(model, case.blocks, functools.partial(case.region, replay=engine, **options)) > 1
 
 
 PEERS = {

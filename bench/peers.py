@@ -146,6 +146,18 @@ def timed(forward, seed=None, repeats=3):
     return lambda: tuple(statistics.median(part) for part in zip(*(step() for _ in range(repeats)), strict=True))
 
 
+class Expert(torch.nn.Module):
+    """An expert of a mixture, with SwiGLU."""
+
+    def __init__(self, width, inner):
+        super().__init__()
+        self.gate, self.up = (torch.nn.Linear(width, inner, bias=False) for _ in range(2))
+        self.down = torch.nn.Linear(inner, width, bias=False)
+
+    def forward(self, x):
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
 def gradients(forward, seed, leaves):
     for leaf in leaves:
         leaf.grad = None

@@ -183,7 +183,8 @@ bool run_by_policy(const RegionPolicy& policy, StaticDecision& decision, const O
   if (is_cacheable_cast(call) || is_view_without_storage(call) || writes_given(call, *calls))
     return false;
   NamedCall named{.name = numbered(*calls, op.name()), .saved_names = {}, .is_op = true};
-  if (!policy.is_static()) said = ask(policy, call, named.name, calls->is_replay(), is_composite);
+  if (!policy.is_static() && !calls->knows_next_op())
+    said = ask(policy, call, named.name, calls->is_replay(), is_composite);
   if (!said || *said == Policy::kRecompute) return false;
   named.policy = *said;
   if (op.is_communication() && all_regions_see_ops()) {

@@ -51,6 +51,11 @@ bool ReplayCalls::takes_ops() const {
   return progress_.is_own_code() && progress_.is_watched();
 }
 
+bool ReplayCalls::knows_next_op() const {
+  return region_.early_stop() && region_.closed() && progress_.compares() &&
+         comparison_.is_before_last_op();
+}
+
 NamedCalls::Action ReplayCalls::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
   if (!takes_ops()) {
     open_.push_back(nullptr);

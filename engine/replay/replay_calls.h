@@ -51,6 +51,7 @@ class ReplayCalls final : public NamedCalls {
   void need(const at::Tensor& /*tensor*/) override {}
   bool is_replay() const override { return true; }
   bool takes_ops() const override;
+  bool knows_next_op() const override;
   bool is_given(const at::Tensor& tensor) const override { return memory_.is_given(tensor); }
 
   /// Throws if the forward made calls that the replay has not made.

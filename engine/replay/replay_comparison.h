@@ -46,6 +46,13 @@ class ReplayComparison {
   bool is_past_last_op() const {
     return !region_.ops().broken_off() && position_ == region_.ops().end();
   }
+  /// True if all but the forward's last op have been compared, and that is no named call.
+  bool is_before_last_op() const {
+    const OpLog& ops = region_.ops();
+    if (ops.broken_off() || position_ == ops.end()) return false;
+    const c10::ArrayRef<uint64_t> next = ops.at(position_);
+    return position_ + next.size() == ops.end() && !OpLog::is_call(next);
+  }
 
   /// The function has called is_recomputing(): the rest is not compared.
   void end() { has_ended_ = true; }

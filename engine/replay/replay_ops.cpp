@@ -20,6 +20,8 @@ void ReplayOps::before_op(OpCall& call, bool logged) {
          .is_cast = is_cast,
          .made = origin_of_results(call.info())};
   progress_.or_fail_unless_users([&] { check(call); });
+  if (C10_UNLIKELY(call.info().writes())) progress_.note_written(call);
+  if (C10_UNLIKELY(op_.is_compared && comparison_.is_past_last_op())) progress_.note_last_op(call);
   if (C10_UNLIKELY(region_.switches_streams())) note_stream_use(call);
 }
 

@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <algorithm>
 #include <utility>
 
 #include <remat/engine/op_writer.h>
@@ -13,8 +14,17 @@
 #include <remat/engine/saved_original.h>
 #include <remat/engine/saved_tensors_hooks.h>
 #include <remat/engine/storage_bytes.h>
+#include <remat/engine/tensor_layout.h>
+#include <remat/placeholder/op_facts.h>
 
 namespace remat {
+namespace {
+
+/// Largest number of elements in the arguments of an op that takes no longer than the stop.
+constexpr int64_t kMostElementsToRun = 8192;
+
+}  // namespace
+
 ReplayProgress::ReplayProgress(const Region& region, const RegionBody& body, ReplayedSlots& slots,
                                const ReplayComparison& comparison)
     : region_(region),
@@ -29,11 +39,15 @@ bool ReplayProgress::is_own_code() const {
   return torch::autograd::get_current_graph_task_id() == begin_.graph_task;
 }
 
-bool ReplayProgress::writes_any_argument(const OpCall& call) {
-  for (size_t i = 0; i < call.info().argument_count(); ++i) {
-    if (call.writes_argument(i)) return true;
+void ReplayProgress::note_written(const OpCall& call) {
+  op_.written.clear();
+  for (const OpTensor& entry : call.tensors()) {
+    if (call.writes_argument(entry.argument)) op_.written.push_back(entry.memory);
   }
-  return false;
+}
+
+bool ReplayProgress::is_written(const at::Tensor& tensor) const {
+  return std::find(op_.written.begin(), op_.written.end(), memory_of(tensor)) != op_.written.end();
 }
 
 void ReplayProgress::check_all_slots() const {
@@ -52,13 +66,14 @@ void ReplayProgress::receive(const at::Tensor& tensor, const at::Tensor& value) 
   if (!region_.closed() && count_ >= region_.slots().size()) return;
   check_position(tensor);
   or_fail([&] { check(tensor); });
+  if (C10_UNLIKELY(op_.info && op_.info->writes()) && is_written(tensor)) op_.saves_written = true;
   const size_t index = count_++;
   if (index < slot_end_ && region_.slots()[index].live) values_[index] = value;
   if (region_.early_stop() && region_.closed() && count_ >= slot_end_ &&
       is_saved_by_custom_function()) {
     op_.stops_before_next = true;
   } else {
-    stop_if_complete();
+    stop_if_complete(&tensor);
   }
 }
 
@@ -71,16 +86,16 @@ bool ReplayProgress::is_saved_by_custom_function() const {
 }
 
 // Note [Saved before it is written]: an op may save an argument that its kernel fills afterwards
-// (the noise of rrelu_with_noise), so the stop waits until the op has run. If ops are not
+// (the noise of rrelu_with_noise), so the stop waits until that op has run. If ops are not
 // intercepted, the stop waits for the next saved tensor or the end of the function, except at the
 // argument of a nested region, which no op saves.
 //
-// If no op of the forward is left, the function may return: an exception costs more. Without early
+// If no op of the forward is left to run, the function may return: an exception costs more. Without early
 // stop the function may return, too, unless a backward inside it replays the tensors saved so far.
-void ReplayProgress::stop_if_complete() {
+void ReplayProgress::stop_if_complete(const at::Tensor* saved) {
   const bool runs_to_end = !region_.early_stop() && region_.closed();
   if (runs_to_end || count_ < slot_end_) return;
-  if (op_.writes) {
+  if (op_.saves_written) {
     op_.stops_after = true;
     return;
   }
@@ -88,11 +103,39 @@ void ReplayProgress::stop_if_complete() {
     stopped_ = true;
     return;
   }
-  if (compares() && region_.closed() && comparison_.is_past_last_op()) {
+  const bool may_return = compares() && region_.closed() && comparison_.is_past_last_op() &&
+                          !(saved && is_before_last_kernel(*saved));
+  if (may_return) {
     stopped_ = true;
   } else {
     stop();
   }
+}
+
+// Note [The last op]: autograd saves an op's arguments before its kernel runs, and its results
+// afterwards. If the last tensor that backward needs is an argument of the forward's last op, the
+// stop leaves out that kernel. The stop takes as long as an op on some thousand numbers, so an op
+// on fewer runs and the function returns. Ops of libraries save when their kernels have run.
+void ReplayProgress::note_last_op(const OpCall& call) {
+  last_op_ = {};
+  if (!region_.early_stop() || call.info().is_of_library()) return;
+  int64_t element_count = 0;
+  for (const OpTensor& entry : call.tensors()) {
+    last_op_.arguments.push_back(entry.tensor->unsafeGetTensorImpl());
+    element_count += has_layout(*entry.tensor) ? entry.tensor->numel() : kMostElementsToRun + 1;
+  }
+  if (element_count <= kMostElementsToRun) {
+    last_op_ = {};
+  } else {
+    last_op_.makes_none = returns_only_written(call.info().op().schema());
+  }
+}
+
+// An op in place may save a copy of the argument that it writes.
+bool ReplayProgress::is_before_last_kernel(const at::Tensor& saved) const {
+  const auto& arguments = last_op_.arguments;
+  return last_op_.makes_none || std::find(arguments.begin(), arguments.end(),
+                                          saved.unsafeGetTensorImpl()) != arguments.end();
 }
 
 void ReplayProgress::fill(size_t index, const at::Tensor& value) {

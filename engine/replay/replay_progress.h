@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
+#include <c10/util/SmallVector.h>
 
 #include <cstddef>
 #include <exception>
@@ -52,13 +53,18 @@ class ReplayProgress {
   void begin_op(const OpCall& call) {
     if (C10_UNLIKELY(std::exchange(op_.stops_before_next, false))) stop();
     op_.info = &call.info();
-    op_.writes = call.info().writes() && writes_any_argument(call);
+    op_.saves_written = false;
   }
   void end_op() {
     op_.info = nullptr;
-    op_.writes = false;
-    if (C10_UNLIKELY(op_.stops_after)) stop();
+    op_.saves_written = false;
+    if (C10_UNLIKELY(op_.stops_after)) stop_if_complete();
   }
+
+  /// `call`, whose kernel is about to run, writes arguments.
+  void note_written(const OpCall& call);
+  /// `call`, whose kernel is about to run, is the forward's last op.
+  void note_last_op(const OpCall& call);
 
   /// Autograd has saved `tensor`, whose data is `value`: fills the next slot. May stop the replay.
   void receive(const at::Tensor& tensor, const at::Tensor& value);
@@ -71,7 +77,9 @@ class ReplayProgress {
 
   /// Throws the body's stop, unless code is running that no exception may leave: that ends first.
   void stop();
-  void stop_if_complete();
+  /// Stops, or lets the function return, if every needed slot is filled. `saved` is the tensor that
+  /// autograd has just saved, if any.
+  void stop_if_complete(const at::Tensor* saved = nullptr);
   /// True once every needed slot is filled and the function was told to stop: an exception that
   /// leaves the function then is the stop.
   bool stopped() const { return stopped_; }
@@ -115,9 +123,10 @@ class ReplayProgress {
   }
 
  private:
-  static bool writes_any_argument(const OpCall& call);
+  bool is_written(const at::Tensor& tensor) const;
   bool is_saved_by_same_op(const Slot& slot) const;
   bool is_saved_by_custom_function() const;
+  bool is_before_last_kernel(const at::Tensor& saved) const;
   void check_position(const at::Tensor& tensor) const;
   void check(const at::Tensor& tensor) const;
   [[noreturn]] void mismatch(size_t index, const std::string& expected, const std::string& got,
@@ -135,12 +144,19 @@ class ReplayProgress {
   };
   const Begin begin_;
   struct Op {
-    const OpInfo* info = nullptr;  // Null if no op runs.
-    bool writes = false;           // Writes one of its arguments.
+    const OpInfo* info = nullptr;              // Null if no op runs.
+    c10::SmallVector<const void*, 2> written;  // If it writes: memory of the arguments written.
+    bool saves_written = false;                // It has saved one of these.
     bool stops_after = false;
     bool stops_before_next = false;  // Stop before the next op.
   };
   Op op_;
+  /// The forward's last op, if the stop may leave out its kernel.
+  struct LastOp {
+    c10::SmallVector<const c10::TensorImpl*, 6> arguments;  // Only identities.
+    bool makes_none = false;  // All results are arguments that it writes.
+  };
+  LastOp last_op_;
   size_t count_ = 0;
   size_t unwatched_ = 0;
   bool stopped_ = false;

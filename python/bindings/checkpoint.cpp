@@ -112,7 +112,7 @@ class PythonBody final : public RegionBody {
     if (result) return share(result.get());
     if (PyErr_ExceptionMatches(stop_replay_class())) {
       PyErr_Clear();
-      throw StopReplay{};
+      return nullptr;
     }
     throw_escaped();
   }

@@ -283,6 +283,30 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("The stop comes before the kernel of the last op, unless the op is small",
+          "[backend][checkpoint]") {
+  const auto ends_of = [](int64_t size, auto op) {
+    int ends = 0;
+    const auto fn = [&](const Tensor& x) {
+      const Tensor y = op(x);
+      ++ends;
+      return y;
+    };
+    checkpoint()(fn)(torch::randn({size, size}, torch::requires_grad())).sum().backward();
+    return ends;
+  };
+  const auto silu = [](const Tensor& x) { return at::silu(x.sin()); };
+  const auto product_in_place = [](const Tensor& x) { return x.sin().mul_(x); };
+  const auto exp = [](const Tensor& x) { return x.sin().exp(); };
+  const auto sigmoid_in_place = [](const Tensor& x) { return x.sin().sigmoid_(); };
+  CHECK(ends_of(/*size=*/90, silu) == 2);  // 90 * 90 = 8100 elements, at most 8192 run.
+  CHECK(ends_of(/*size=*/91, silu) == 1);  // 91 * 91 = 8281
+  CHECK(ends_of(/*size=*/91, product_in_place) == 1);
+  // Backward needs the result.
+  CHECK(ends_of(/*size=*/91, exp) == 2);
+  CHECK(ends_of(/*size=*/91, sigmoid_in_place) == 2);
+}
+
 TEST_CASE("A function that catches everything cannot swallow the stop", "[backend][checkpoint]") {
   int ends = 0;
   check_as_plain([&ends](auto wrap) {

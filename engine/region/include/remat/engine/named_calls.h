@@ -69,6 +69,10 @@ class REMAT_API NamedCalls {
   /// True if an op may become a call here: in the region's own code, outside SAVE calls.
   virtual bool takes_ops() const = 0;
 
+  /// True in a replay that has only the forward's last op left, which was no call there. A policy
+  /// need not be asked about that op again.
+  virtual bool knows_next_op() const { return false; }
+
   /// True if the memory of `tensor` came to the function as a bare storage: see Origin::given().
   virtual bool is_given(const at::Tensor& tensor) const = 0;
 
