@@ -71,7 +71,7 @@ void ForwardOps::before_op(OpCall& call, bool logged) {
   is_written_down_ = logged && state_.logs() && !casts_weight_ && is_written_down(call);
   // Views compute nothing, so settings do not matter.
   const bool is_compared = (is_written_down_ || state_.recorder) && !info.is_plain_view();
-  const uint64_t settings = is_compared ? region_.settings().changed(info) : 0;
+  const uint64_t settings = is_compared ? region_.settings().changed(call) : 0;
   write_down(call, settings);
   outside_.before_writes(call);
   if (state_.recorder) record(call, settings);

@@ -78,8 +78,8 @@ class DataHooks final : public VariableHooksInterface {
   TensorBase tensor_data(const TensorBase& self) const override { return next_.tensor_data(self); }
   // See Note [The op that makes a node].
   const NodePtr& grad_fn(const TensorBase& self) const override {
-    const bool is_seen = self.defined() && interception_is_on();
-    if (C10_LIKELY(!is_seen || !is_stale_view(at::Tensor(self)))) return next_.grad_fn(self);
+    const bool is_stale = self.defined() && is_stale_view(self);
+    if (C10_LIKELY(!is_stale || !interception_is_on())) return next_.grad_fn(self);
     const InterceptionOff off;
     return next_.grad_fn(self);
   }

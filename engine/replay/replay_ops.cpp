@@ -29,7 +29,7 @@ void ReplayOps::check(OpCall& call) {
   const SeenTensors seen = look_at_arguments(call);
   // Views compute nothing, so settings do not matter.
   const bool computes = op_.is_compared && !call.info().is_plain_view();
-  const uint64_t settings = computes ? region_.settings().changed(call.info()) : 0;
+  const uint64_t settings = computes ? region_.settings().changed(call) : 0;
   OpWords* const words = op_.is_compared ? &comparison_.words() : nullptr;
   write_op(words, call, seen, settings, region_, memory_.storages());
   // Compared first: a different op explains more than a different tensor.

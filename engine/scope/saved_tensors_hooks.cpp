@@ -27,10 +27,12 @@
 namespace remat {
 namespace {
 
-thread_local const SavedTensorInfo* info_of_next = nullptr;  // Set by SavedTensorInfoGuard.
-thread_local const SavedTensorInfo* info_in_pack = nullptr;
-thread_local const at::Tensor* original_of_next = nullptr;  // Set by SavedOriginalGuard.
-thread_local bool original_is_after_op = false;
+[[gnu::tls_model("initial-exec")]] thread_local const SavedTensorInfo* info_of_next =
+    nullptr;  // Set by SavedTensorInfoGuard.
+[[gnu::tls_model("initial-exec")]] thread_local const SavedTensorInfo* info_in_pack = nullptr;
+[[gnu::tls_model("initial-exec")]] thread_local const at::Tensor* original_of_next =
+    nullptr;  // Set by SavedOriginalGuard.
+[[gnu::tls_model("initial-exec")]] thread_local bool original_is_after_op = false;
 
 class UserHook final : public torch::autograd::SavedVariableHooks {
  public:

@@ -44,11 +44,13 @@ bool decide_from(const Scope* scope, bool wanted) {
   return scope->run() ? scope->run()->decide_tape(said) : said;
 }
 
-thread_local size_t hidden_depth = 0;  // Number of HiddenScopes alive.
+[[gnu::tls_model("initial-exec")]] thread_local size_t hidden_depth =
+    0;  // Number of HiddenScopes alive.
 
 }  // namespace
 
-constinit thread_local Scope* current_scope = nullptr;
+// GCC forgets the declaration's model if the definition has none.
+[[gnu::tls_model("initial-exec")]] constinit thread_local Scope* current_scope = nullptr;
 std::atomic<TraceSink*> trace_sink{nullptr};
 
 Scope::Scope(Phase phase, Ops ops)

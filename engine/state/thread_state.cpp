@@ -15,6 +15,7 @@
 #include <xmmintrin.h>
 #endif
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <utility>
@@ -78,16 +79,23 @@ void write_flags(uint32_t flags) {
   }
 }
 
-/// The float32 precision of products, convolutions and recurrent networks in CUDA and MKL-DNN,
-/// cuBLAS's reduced-precision settings, and the preferred libraries of a device.
+/// Appends the float32 precision of a library's products, convolutions and recurrent networks to
+/// `word`.
+uint32_t with_precision_of(at::Float32Backend library, uint32_t word) {
+  for (const at::Float32Op op : {at::Float32Op::MATMUL, at::Float32Op::CONV, at::Float32Op::RNN}) {
+    word = word << 2U | static_cast<uint32_t>(at::globalContext().float32Precision(library, op));
+  }
+  return word;
+}
+
+/// The float32 precision in CUDA and MKL-DNN, cuBLAS's reduced-precision settings, and the
+/// preferred libraries of a device.
 uint32_t read_precision() {
   at::Context& context = at::globalContext();
   uint32_t word = context.allowFP16AccumulationCuBLAS() ? 1 : 0;
+  word = with_precision_of(at::Float32Backend::CUDA, word);
+  word = with_precision_of(at::Float32Backend::MKLDNN, word);
   const auto add = [&word](auto value) { word = word << 2U | static_cast<uint32_t>(value); };
-  for (const at::Float32Backend library : {at::Float32Backend::CUDA, at::Float32Backend::MKLDNN}) {
-    for (const at::Float32Op op : {at::Float32Op::MATMUL, at::Float32Op::CONV, at::Float32Op::RNN})
-      add(context.float32Precision(library, op));
-  }
   add(context.allowFP16ReductionCuBLAS());
   add(context.allowBF16ReductionCuBLAS());
   add(context.blasPreferredBackend());
@@ -169,16 +177,21 @@ void end_process(const ProcessSettings& outer) {
 }  // namespace
 
 ComputeSettings::ComputeSettings()
-    : at_first_{read(Kind::kPointwise), read(Kind::kOther), read(Kind::kProduct)} {}
+    : at_first_{read(Kind::kPointwise), read(Kind::kOther), read(Kind::kCpuProduct),
+                read(Kind::kProduct)} {}
 
-uint64_t ComputeSettings::changed(const OpInfo& op) const {
-  const Kind kind = kind_of(op);
+uint64_t ComputeSettings::changed(const OpCall& call) const {
+  const Kind kind = kind_of(call);
   return read(kind) ^ at_first_[static_cast<size_t>(kind)];
 }
 
-ComputeSettings::Kind ComputeSettings::kind_of(const OpInfo& op) {
-  if (op.is_pointwise()) return Kind::kPointwise;
-  return op.may_multiply_matrices() ? Kind::kProduct : Kind::kOther;
+ComputeSettings::Kind ComputeSettings::kind_of(const OpCall& call) {
+  if (call.info().is_pointwise()) return Kind::kPointwise;
+  if (!call.info().may_multiply_matrices()) return Kind::kOther;
+  const c10::ArrayRef<OpTensor> tensors = call.tensors();
+  const bool is_on_cpu = std::all_of(tensors.begin(), tensors.end(),
+                                     [](const OpTensor& one) { return one.tensor->is_cpu(); });
+  return is_on_cpu ? Kind::kCpuProduct : Kind::kProduct;
 }
 
 uint64_t ComputeSettings::read(Kind kind) {
@@ -186,7 +199,9 @@ uint64_t ComputeSettings::read(Kind kind) {
   const uint64_t always = dtype << 56U | (at::globalContext().userEnabledMkldnn() ? 2 : 0) |
                           (flushes_denormals() ? 1 : 0);
   if (kind == Kind::kPointwise) return always;
-  const uint64_t precision = kind == Kind::kProduct ? read_precision() : 0;
+  uint64_t precision = 0;
+  if (kind == Kind::kProduct) precision = read_precision();
+  if (kind == Kind::kCpuProduct) precision = with_precision_of(at::Float32Backend::MKLDNN, 0);
   const auto threads = static_cast<uint64_t>(at::get_num_threads());
   return ((threads << 20U ^ precision) << 20U ^ read_flags()) << 2U ^ always;
 }

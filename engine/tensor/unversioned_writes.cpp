@@ -15,7 +15,7 @@ namespace {
 
 std::atomic<uint64_t> last_number{0};       // Number of the last write, with or without a version.
 std::atomic<uint64_t> last_unversioned{0};  // Number of the last write in the log.
-thread_local const UnversionedWrites* running = nullptr;
+[[gnu::tls_model("initial-exec")]] thread_local const UnversionedWrites* running = nullptr;
 
 /// The number of the last unversioned write to some memory, and its op.
 using LastWrite = std::pair<uint64_t, const OpInfo*>;

@@ -22,14 +22,6 @@ namespace {
 
 constexpr uint32_t kNone = TapeValue::kNone;
 
-/// The keys that a strided tensor may have, on any device.
-const c10::DispatchKeySet kDense =
-    c10::DispatchKeySet(c10::DispatchKeySet::RAW, c10::full_backend_mask) |
-    c10::DispatchKeySet({c10::DispatchKey::Dense, c10::DispatchKey::AutogradFunctionality,
-                         c10::DispatchKey::ADInplaceOrView, c10::DispatchKey::Conjugate,
-                         c10::DispatchKey::Negative}) |
-    c10::autocast_dispatch_keyset;
-
 /// True if both tensors are wrapped numbers of the same value, which is common.
 bool is_same_number(const at::Tensor& a, const at::Tensor& b) {
   const auto is_readable = [](const at::Tensor& tensor) {
@@ -43,9 +35,8 @@ bool is_same_number(const at::Tensor& a, const at::Tensor& b) {
 }  // namespace
 
 const char* ValueRecorder::unsupported(const at::Tensor& tensor) {
+  if (is_plain(tensor)) return nullptr;
   const c10::DispatchKeySet keys = tensor.key_set();
-  if (kDense.has_all(keys) && !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
-    return nullptr;
   if (keys.has(c10::DispatchKey::Python)) return "a tensor of a Python class of its own";
   if (!has_layout(tensor)) return "a tensor that is not strided";
   if (has_dimension_names(keys)) return "a tensor with names for its dimensions";

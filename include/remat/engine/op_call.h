@@ -140,9 +140,9 @@ class REMAT_API OpInfo {
 inline const void* memory_of(const at::Tensor& tensor) {
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   if (impl->is_wrapped_number()) return nullptr;
-  if (!impl->has_storage()) return impl;
   const c10::StorageImpl* const storage = impl->unsafe_storage().unsafeGetStorageImpl();
-  return storage && storage->nbytes() > 0 ? storage : nullptr;
+  if (C10_UNLIKELY(!storage)) return impl->has_storage() ? nullptr : impl;
+  return storage->nbytes() > 0 ? storage : nullptr;
 }
 
 /// A defined tensor among the arguments of a call.

@@ -39,6 +39,10 @@ struct REMAT_API TensorLayout {
   bool negated = false;
 };
 
+/// True if the tensor's dispatch keys are those of a strided tensor on any device, and its sizes
+/// are plain numbers.
+bool is_plain(const at::Tensor& tensor);
+
 /// True for a strided tensor with plain sizes, the only kind that a storage and a layout describe.
 /// False for a tensor subclass (__torch_dispatch__), whose storage may be empty.
 REMAT_API bool has_layout(const at::Tensor& tensor);

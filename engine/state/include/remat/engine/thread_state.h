@@ -62,15 +62,16 @@ class REMAT_API ComputeSettings {
  public:
   ComputeSettings();
 
-  /// A nonzero difference if the settings that `op` depends on have changed; else 0.
-  uint64_t changed(const OpInfo& op) const;
+  /// A nonzero difference if the settings that the op depends on have changed; else 0.
+  uint64_t changed(const OpCall& call) const;
 
  private:
-  enum class Kind : uint8_t { kPointwise, kOther, kProduct };
-  static Kind kind_of(const OpInfo& op);
+  /// Settings of CUDA do not matter for products on the CPU, and take long to read.
+  enum class Kind : uint8_t { kPointwise, kOther, kCpuProduct, kProduct };
+  static Kind kind_of(const OpCall& call);
   static uint64_t read(Kind kind);
 
-  std::array<uint64_t, 3> at_first_;  // Indexed by Kind.
+  std::array<uint64_t, 4> at_first_;  // Indexed by Kind.
 };
 
 /// While alive, this thread computes under `state`, with gradients recorded, and without autocast's

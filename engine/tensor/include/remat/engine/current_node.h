@@ -21,7 +21,7 @@ namespace remat {
 /// Note [When a view gets its node]: the order in which nodes are created decides the order in
 /// which gradients are summed, and so their last bits. Reading grad_fn of a stale view here would
 /// create its node earlier than plain code does.
-inline bool is_stale_view(const at::Tensor& tensor) {
+inline bool is_stale_view(const at::TensorBase& tensor) {
   const auto* const meta = torch::autograd::impl::get_view_autograd_meta(tensor);
   return meta && meta->has_bw_view() && meta->get_attr_version() != tensor._version();
 }
