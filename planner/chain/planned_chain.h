@@ -4,8 +4,6 @@
 #pragma once
 
 #include <span>
-#include <string_view>
-#include <vector>
 
 #include <remat/planner/chain.h>
 #include <remat/planner/planner.h>
@@ -17,10 +15,8 @@ struct PlannedChain {
   /// @throws std::invalid_argument as Profile::validate does
   PlannedChain(const Profile& from, OptionClass options, int exact_ops);
 
-  /// The merge by which `count` regions run as one; nullptr if there is none.
-  const Merge* merge_at(size_t first, size_t count) const;
-  /// The named ops of a region, or of `count` regions that run as one.
-  std::span<const ProfileOp> ops(size_t first, size_t count = 1) const;
+  /// The named ops of a region.
+  std::span<const ProfileOp> ops(size_t position) const;
   /// The type that a region, or the region that it is a part of, has in the profile.
   const BlockType& original_type(size_t position) const;
 
@@ -33,9 +29,5 @@ struct PlannedChain {
 /// bounds are left out.
 /// @throws std::logic_error if the simulation and the planner's arithmetic differ in the peak.
 Plan to_plan(const PlannedChain& chain, const Schedule& schedule);
-
-/// A plan's decisions for the slots of that name, in numbers and a sentence.
-std::vector<SlotReport> slot_reports(const PlannedChain& chain, const Plan& plan,
-                                     std::string_view slot);
 
 }  // namespace remat::detail

@@ -179,8 +179,4 @@ Plan Planner::layer_checkpoint() const {
   return plan;
 }
 
-std::vector<SlotReport> Planner::explain(const Plan& plan, std::string_view slot) const {
-  return detail::slot_reports(state_->chain, plan, slot);
-}
-
 }  // namespace remat

@@ -126,10 +126,9 @@ TEST_CASE("The model command plans a GPU that one does not have", "[tools][remat
   CHECK(run(profile).output == all.output);
   const Result frontier = run(std::string(gpt2_large) + "--json", "2>/dev/null");
   CHECK(nlohmann::json::parse(frontier.output)["frontier"].size() > 1000);
-  const Result plan = run(std::string(gpt2_large) + "--budget 25% --explain 1/attn.qkv");
+  const Result plan = run(std::string(gpt2_large) + "--budget 25%");
   CHECK(plan.exit_code == 0);
-  CHECK_THAT(plan.output,
-             ContainsSubstring("10.34 % above") && ContainsSubstring("attn/attn.qkv: "));
+  CHECK_THAT(plan.output, ContainsSubstring("10.34 % above"));
 }
 
 TEST_CASE("The Pareto curve comes as numbers", "[tools][remat_plan]") {
@@ -156,7 +155,9 @@ TEST_CASE("Errors go to the exit code that --help documents", "[tools][remat_pla
   CHECK(run("model --layers 3").exit_code == 2);
   CHECK(run(data("small_19.json") + " --explain b0.mm1").exit_code == 2);
   CHECK(run(data("small_19.json") + " --budget lots").exit_code == 2);
-  CHECK(run(data("small_19.json") + " --budget 90B --explain nothing").exit_code == 2);
+  const Result chain = run(data("small_19.json") + " --budget 90B --explain b0.mm1");
+  CHECK(chain.exit_code == 2);
+  CHECK_THAT(chain.output, ContainsSubstring("--explain: expected the profile of a measured step"));
   CHECK(run(data("small_19.json") + " --pareto curve.png").exit_code == 2);
   const Result absent = run("/nonexistent/profile.json");
   CHECK(absent.exit_code == 3);
@@ -220,8 +221,7 @@ TEST_CASE("Arguments that would not be looked at are refused", "[tools][remat_pl
   const std::string replay = data("small_19.json") + " --replay " + folder.file("plan.json");
   CHECK(run(replay).exit_code == 2);
   CHECK(run(replay + " --budget 90B").exit_code == 2);
-  CHECK(run(data("small_19.json") + " --budget 7B --explain nothing").exit_code == 2);
-  CHECK(run(data("small_19.json") + " --budget 7B --explain b0.mm1").exit_code == 4);
+  CHECK(run(data("small_19.json") + " --budget 7B").exit_code == 4);
   for (const char* option : {"--explain", "--budget", "--plan", "--replay", "--pareto"}) {
     CAPTURE(option);
     CHECK(run(data("small_19.json") + " --budget 90B " + option + " ''").exit_code == 2);

@@ -19,7 +19,7 @@ namespace {
 const char* const footer = R"(Examples:
   remat-plan profile.json                                 what every budget costs
   remat-plan profile.json --budget 2.5GiB --plan out.json the fastest plan within 2.5 GiB
-  remat-plan profile.json --budget 60% --explain attn.qkv what becomes of a slot, and why
+  remat-plan step.json --budget 60% --explain block.attn  what becomes of the ops of a module
   remat-plan profile.json --pareto curve.csv              the curve as numbers
   remat-plan model --gpt2-large --batch 2 --seq 512 --gpu v100 --budget 25%
   remat-plan model --layers 96 --width 8192 --heads 64 --batch 1 --seq 2048 --gpu a100 --budget 40GB --json
@@ -66,7 +66,7 @@ void add_common(CLI::App& app, Arguments& arguments) {
            "Read this plan of a measured step instead of making one, and check it");
   add_text(app, "--pareto", arguments.pareto_path, "Write what every budget costs as .csv");
   add_text(app, "--explain", arguments.explain,
-           "What the plan does with an op or tensor, or with ROW/OP, and why");
+           "What the plan of a measured step does with an op or the ops of a module");
   app.add_flag("--rotor", arguments.rotor,
                "Make Rotor's plans, to compare: a region replays whole or not at all");
   app.add_option("--max-breakpoints", arguments.max_breakpoints,

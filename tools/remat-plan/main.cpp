@@ -37,15 +37,11 @@ remat::Planner make_planner(const remat::Profile& profile, const Arguments& argu
 }
 
 int show_plan(const Arguments& arguments, const remat::Planner& planner, const remat::Plan& plan) {
-  std::vector<remat::SlotReport> reports;
-  if (!arguments.explain.empty()) reports = planner.explain(plan, arguments.explain);
-  if (!plan.feasible) reports.clear();
   if (!arguments.plan_path.empty()) write_text(arguments.plan_path, plan.to_json());
   if (arguments.json) {
-    std::cout << plan_json(plan, reports);
+    std::cout << plan.to_json();
   } else {
     print_plan(std::cout, planner, plan);
-    if (!reports.empty()) print_explanation(std::cout << '\n', reports);
   }
   return plan.feasible ? kDone : kInfeasible;
 }
@@ -58,6 +54,11 @@ int run(const Arguments& arguments) {
     throw std::invalid_argument(
         "[remat-plan] --replay: expected the profile of a measured step, got that of a chain of "
         "regions. Leave it out.");
+  }
+  if (!arguments.explain.empty()) {
+    throw std::invalid_argument(
+        "[remat-plan] --explain: expected the profile of a measured step, got that of a chain of "
+        "regions. The table of its plan lists the ops.");
   }
   const remat::Profile profile = from_model
                                      ? remat::transformer_profile(arguments.shape, arguments.rates)

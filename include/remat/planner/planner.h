@@ -67,19 +67,6 @@ class REMAT_API Frontier {
   bool exact_ = true;
 };
 
-/// A plan's decision for a slot, and the reason.
-struct SlotReport {
-  int position = 0;
-  std::string region;
-  std::string op;
-  Policy policy = Policy::kSave;
-  int64_t kept_bytes = 0;  ///< Bytes of the op's outs that are kept between forward and backward
-  int64_t out_bytes = 0;
-  double forward_us = 0;
-  int forward_runs = 1;  ///< Number of runs: the first, those inside groups, and the replay
-  std::string reason;
-};
-
 /// Plans one profile. The constructor plans for all budgets; everything else is const and may be
 /// called from many threads at once. Copies share the result.
 class REMAT_API Planner {
@@ -107,11 +94,6 @@ class REMAT_API Planner {
   /// (layer_checkpoint's peak) to 1 (nothing is recomputed), which is torch's memory_budget.
   /// @throws std::invalid_argument for other text.
   int64_t budget_bytes(std::string_view text) const;
-
-  /// Reports what the plan does with an op or a tensor of that name. "12/attn.qkv" means row 12
-  /// only, unless it is itself a name.
-  /// @throws std::invalid_argument if the profile has no such slot.
-  std::vector<SlotReport> explain(const Plan& plan, std::string_view slot) const;
 
  private:
   struct State;

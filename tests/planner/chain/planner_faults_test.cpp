@@ -189,18 +189,6 @@ TEST_CASE("A merged type of more ops than run as one region is refused",
                                "expected at most 256 ops, got 260"));
 }
 
-TEST_CASE("A slot's name may begin with a number and a slash", "[policy][planner][faults]") {
-  Profile profile = two_regions();
-  profile.merge_patterns.clear();
-  profile.block_types[0].ops[0].name = "0/linear";
-  const Planner planner(profile);
-  const Plan plan = planner.plan(1 << 20);
-  CHECK(planner.explain(plan, "0/linear").size() == 1);
-  CHECK(planner.explain(plan, "0/0/linear").size() == 1);
-  CHECK(planner.explain(plan, "0/b").size() == 1);
-  CHECK_THROWS_WITH(planner.explain(plan, "1/linear"), ContainsSubstring("[planner] slot"));
-}
-
 TEST_CASE("Budgets beyond 2^53 bytes are not rounded", "[policy][planner][budget][faults]") {
   Profile profile = two_regions();
   profile.merge_patterns.clear();

@@ -266,43 +266,6 @@ TEST_CASE("Rotor's plans take what the paper measured for Rotor", "[policy][plan
   }
 }
 
-TEST_CASE("A slot is explained by who needs it", "[policy][planner][explain]") {
-  const Planner planner(load("large_gpt2l_2x512_v100"));
-  const Plan plan = planner.plan(planner.budget_bytes("12.2%"));
-  const auto all = planner.explain(plan, "attn.qkv");
-  REQUIRE(all.size() == 36);
-  const auto one = planner.explain(plan, "71/pd");  // a tensor names its op
-  REQUIRE(one.size() == 1);
-  CHECK(one[0].op == "attn.drop");
-  CHECK(one[0].region == "attn");
-  CHECK(one[0].policy == Policy::kRecompute);
-  CHECK(one[0].kept_bytes == 0);
-  CHECK(one[0].out_bytes == 41943040 + 10485760);
-  CHECK_THAT(one[0].reason, ContainsSubstring("the backward of attn.av"));
-  const Plan whole = planner.plan(planner.frontier().no_checkpoint_peak_bytes());
-  CHECK(planner.explain(whole, "1/attn.qkv")[0].reason ==
-        "kept for the backward of attn.scores, the backward of attn.av");
-  CHECK_THROWS_WITH(planner.explain(plan, "attn.qvk"),
-                    ContainsSubstring("[planner] slot: expected an op or a tensor of the profile"));
-  CHECK_THROWS_WITH(planner.explain(plan, "2/attn.qkv"), ContainsSubstring("[planner] slot"));
-  Plan damaged = plan;
-  damaged.table[3].ops.pop_back();
-  CHECK_THROWS_WITH(
-      planner.explain(damaged, "attn.qkv"),
-      ContainsSubstring("table[3]: expected 9 ops, got 8. Give a plan of this planner"));
-  damaged = plan;
-  damaged.table[1].run_count = 3;
-  CHECK_THROWS_WITH(planner.explain(damaged, "attn.qkv"),
-                    ContainsSubstring("expected regions that the profile lets run as one"));
-  damaged = plan;
-  damaged.table.pop_back();
-  CHECK_THROWS_WITH(planner.explain(damaged, "attn.qkv"), ContainsSubstring("table: expected 74"));
-  damaged = plan;
-  damaged.profile_digest = "another";
-  CHECK_THROWS_WITH(planner.explain(damaged, "attn.qkv"),
-                    ContainsSubstring("the digest of the profile, got another"));
-}
-
 TEST_CASE("Generated profiles are those of the test data", "[policy][transformer_profile]") {
   struct Case {
     const char* file;

@@ -43,7 +43,6 @@ Chain split_chain(Chain chain, size_t max_ops);
 struct Merge {
   std::vector<int> pattern;  ///< Types, as in ChainModel::chain
   int type = 0;
-  int named = 0;  ///< The type in the chain that was given, which names its ops and tensors
 };
 
 /// The options that a planner may choose from.
