@@ -30,7 +30,6 @@
 #include <remat/inspect/recorder.h>
 #include <remat/inspect/region_saves.h>
 #include <remat/inspect/region_tapes.h>
-#include <remat/inspect/replay_clock.h>
 #include <remat/inspect/saved_tensors_report.h>
 #include <remat/inspect/trace.h>
 #include <remat/offload/disk_memory.h>
