@@ -94,6 +94,7 @@ def checkpoint(
     offload_inputs: bool = False,
     generators: Iterable[torch.Generator] = (),
     _any_output: bool = False,
+    _cuts: _PlannedCuts | None = None,
     _op_site: Callable[[], str] = ...,
 ) -> CheckpointBuilder: ...
 def region(fn: Callable[_P, _R], name: str, *, recompute: bool, keep: _Keep = "innermost_region") -> Callable[_P, _R]: ...
