@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include <remat/planner/budget_text.h>
+#include <remat/policy/budget_text.h>
 
 namespace remat {
 

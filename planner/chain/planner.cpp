@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 
 #include <remat/planner/sequence_solver.h>
+#include <remat/policy/budget_text.h>
 #include "lower_bound.h"
 #include "planned_chain.h"
 
@@ -169,6 +171,22 @@ Plan Planner::plan(int64_t budget_bytes) const {
       state_->frontier.at(plan.feasible ? budget_bytes : state_->frontier.least_budget_bytes());
   check_replay(plan, point == nullptr ? 0 : point->total_time_us, state_->frontier.exact());
   return plan;
+}
+
+int64_t Planner::budget_bytes(std::string_view text) const {
+  const int64_t peak = frontier().no_checkpoint_peak_bytes();
+  if (const std::optional<int64_t> bytes = detail::bytes_of(text, peak)) return *bytes;
+  const std::optional<double> fraction = detail::fraction_of(text);
+  if (!fraction) {
+    throw std::invalid_argument(
+        "[planner] budget: expected bytes with a unit (2.5GiB, 300MB, 4096B), a percentage of the "
+        "no-checkpoint peak (60%), or a number from 0 (each layer checkpointed) to 1 (nothing runs "
+        "twice), got \"" +
+        std::string(text) + "\". Give one of these.");
+  }
+  if (*fraction == 1) return peak;
+  const int64_t least = layer_checkpoint().simulated_peak_bytes;
+  return least + static_cast<int64_t>(*fraction * static_cast<double>(peak - least));
 }
 
 Plan Planner::layer_checkpoint() const {

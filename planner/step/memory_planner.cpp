@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <string>
 
-#include <remat/planner/budget_text.h>
+#include <remat/policy/budget_text.h>
 
 #include "offload_terms.h"
 #include "plan_search.h"
