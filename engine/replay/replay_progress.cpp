@@ -169,7 +169,6 @@ bool ReplayProgress::is_saved_by_same_op(const Slot& slot) const {
 void ReplayProgress::mismatch(size_t index, const std::string& expected, const std::string& got,
                               const std::string& detail) const {
   throw ReplayMismatch(
-      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
       c10::str("[replay] ", region_.label(), ", slot ", index, ": expected ", expected,
                " as in the forward, got ", got, ". ", detail, detail.empty() ? "" : " ",
                "The function did something else when it ran again: state that it reads has "
