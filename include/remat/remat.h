@@ -31,7 +31,6 @@
 #include <remat/inspect/region_saves.h>
 #include <remat/inspect/region_tapes.h>
 #include <remat/inspect/saved_tensors_report.h>
-#include <remat/inspect/trace.h>
 #include <remat/offload/disk_memory.h>
 #include <remat/offload/mask_store.h>
 #include <remat/offload/offload_engine.h>

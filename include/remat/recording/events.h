@@ -87,6 +87,7 @@ struct OpEvent {
   /// True if the region itself sees the op; of a composite op it sees the parts.
   bool is_seen = false;
   StringId call = 0;  ///< The SAVE or OFFLOAD call around it; 0: none, so replays run it
+  StringId keys = 0;  ///< Dispatch keys of its tensors, "CPU, AutogradCPU", if a region sees it
   std::vector<TapePlace> outer_records;  ///< Records on tapes of regions around its own
   uint64_t sequence = kNoSequence;       ///< Autograd's sequence number of the node that it makes
   /// Line of the program, "model.py:12 forward"; 0: not recorded, or there is none.
