@@ -47,8 +47,7 @@ int show_plan(const Arguments& arguments, const remat::Planner& planner, const r
 }
 
 int run(const Arguments& arguments) {
-  const bool from_model = arguments.profile_path.empty();
-  const std::string text = from_model ? "" : read_text(arguments.profile_path);
+  const std::string text = read_text(arguments.profile_path);
   if (is_step_profile(text)) return plan_step(std::cout, arguments, text);
   if (!arguments.replay_path.empty()) {
     throw std::invalid_argument(
@@ -60,11 +59,7 @@ int run(const Arguments& arguments) {
         "[remat-plan] --explain: expected the profile of a measured step, got that of a chain of "
         "regions. The table of its plan lists the ops.");
   }
-  const remat::Profile profile = from_model
-                                     ? remat::transformer_profile(arguments.shape, arguments.rates)
-                                     : remat::Profile::from_json(text, arguments.profile_path);
-  if (!arguments.profile_out_path.empty())
-    write_text(arguments.profile_out_path, profile.to_json());
+  const remat::Profile profile = remat::Profile::from_json(text, arguments.profile_path);
   const remat::Planner planner = make_planner(profile, arguments);
   if (!arguments.pareto_path.empty())
     write_text(arguments.pareto_path, planner.frontier().to_csv());

@@ -9,7 +9,6 @@
 #include <thread>
 
 #include <remat/planner/planner.h>
-#include <remat/planner/transformer_profile.h>
 
 #include "planner/chain/test_data.h"
 #include "support/catch.h"
@@ -264,43 +263,4 @@ TEST_CASE("Rotor's plans take what the paper measured for Rotor", "[policy][plan
     const Plan plan = rotor.plan(static_cast<int64_t>(budget));
     CHECK(std::abs(plan.overhead - row.measured) < 0.015);
   }
-}
-
-TEST_CASE("Generated profiles are those of the test data", "[policy][transformer_profile]") {
-  struct Case {
-    const char* file;
-    const char* model;
-    const char* gpu;
-    int64_t batch;
-    int64_t sequence;
-    remat::Attention attention;
-    bool fused_head;
-  };
-  constexpr auto eager = remat::Attention::kEager;
-  constexpr auto flash = remat::Attention::kFlash;
-  for (const Case& one :
-       {Case{"large_gpt2l_2x512_v100", "gpt2-large", "v100", 2, 512, eager, false},
-        {"large_gpt2l_4x256_v100", "gpt2-large", "v100", 4, 256, eager, false},
-        {"large_gpt2m_2x1024_v100", "gpt2-medium", "v100", 2, 1024, eager, false},
-        {"large_gpt2m_4x512_v100", "gpt2-medium", "v100", 4, 512, eager, false},
-        {"large_gpt2m_16x1024_a100_eager", "gpt2-medium", "a100", 16, 1024, eager, false},
-        {"large_gpt2l_8x1024_a100_flash", "gpt2-large", "a100", 8, 1024, flash, false},
-        {"large_gpt2l_8x1024_a100_flash_cce", "gpt2-large", "a100", 8, 1024, flash, true}}) {
-    CAPTURE(one.file);
-    remat::TransformerShape shape = remat::transformer_shape(one.model);
-    shape.batch = one.batch;
-    shape.sequence = one.sequence;
-    shape.attention = one.attention;
-    shape.fused_head = one.fused_head;
-    CHECK(remat::transformer_profile(shape, remat::device_rates(one.gpu)).digest() ==
-          load(one.file).digest());
-  }
-  CHECK_THROWS_WITH(remat::transformer_shape("gpt5"),
-                    ContainsSubstring("[transformer_profile] model: expected gpt2-small"));
-  CHECK_THROWS_WITH(remat::device_rates("abacus"),
-                    ContainsSubstring("[transformer_profile] gpu: expected v100 or a100"));
-  remat::TransformerShape odd = remat::transformer_shape("gpt2-small");
-  odd.heads = 7;
-  CHECK_THROWS_WITH(remat::transformer_profile(odd, remat::device_rates("v100")),
-                    ContainsSubstring("width: expected a multiple of the 7 heads"));
 }
