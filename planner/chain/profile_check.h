@@ -6,7 +6,7 @@
 #include <string>
 
 #include <remat/planner/chain.h>
-#include <remat/planner/json_tree.h>
+#include <remat/policy/json_tree.h>
 #include <remat/planner/profile.h>
 
 namespace remat::detail {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <remat/planner/digest.h>
-#include <remat/planner/json_tree.h>
+#include <remat/policy/json_tree.h>
 #include <remat/planner/memory_plan.h>
 #include <remat/planner/step_profile.h>
 

@@ -3,7 +3,7 @@
 // Checks of profiles and of cuts.
 #pragma once
 
-#include <remat/planner/json_tree.h>
+#include <remat/policy/json_tree.h>
 #include <remat/planner/step_cuts.h>
 
 namespace remat::detail {
