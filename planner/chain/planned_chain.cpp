@@ -16,55 +16,21 @@ namespace remat::detail {
 
 namespace {
 
-constexpr size_t holdings_listed = 8;
-
 const Profile& validated(const Profile& profile) {
   profile.validate();
   return profile;
 }
 
-/// An op of a run, by its row and its index there.
-std::pair<size_t, size_t> row_op(const PlannedChain& chain, size_t first, int op) {
+/// The row of an op of a run.
+size_t row_of(const PlannedChain& chain, size_t first, int op) {
   auto index = static_cast<size_t>(op);
   for (; index >= chain.ops(first).size(); ++first) index -= chain.ops(first).size();
-  return {first, index};
+  return first;
 }
 
-PeakHolding describe(const PlannedChain& chain, const Holding& holding) {
-  PeakHolding out;
-  out.bytes = holding.bytes;
-  out.position = static_cast<int>(holding.position);
-  const bool of_chain =
-      holding.kind == Holding::Kind::kChainTensor || holding.kind == Holding::Kind::kChainGradient;
-  if (of_chain) {
-    const bool is_last = holding.position == chain.model.length();
-    if (is_last) --out.position;
-    out.slot = is_last ? chain.original_type(out.position).output : "in";
-    const std::string what = is_last ? "last output" : "region input";
-    out.what = holding.kind == Holding::Kind::kChainTensor ? what : "gradient of " + what;
-    out.region = chain.original_type(out.position).name;
-    return out;
-  }
-  const Block& block = chain.model.types[holding.type];
-  const bool is_workspace = holding.kind == Holding::Kind::kWorkspace;
-  const int op = is_workspace ? holding.index : block.tensors[holding.index].producer;
-  const auto [row, index] = row_op(chain, holding.position, op);
-  const ProfileOp& named = chain.ops(row)[index];
-  out.position = static_cast<int>(row);
-  out.region = chain.original_type(row).name;
-  if (is_workspace) {
-    out.what = "workspace";
-    out.slot = named.name;
-  } else {
-    out.what = holding.kind == Holding::Kind::kGradient ? "gradient" : "tensor";
-    out.slot = named.outs[holding.index - block.ops[op].outs.front()].name;
-  }
-  return out;
-}
-
-/// Adds times, peaks and the holdings at the peak, by simulation.
+/// Adds times and peaks, by simulation.
 void add_costs(const PlannedChain& chain, const Schedule& schedule, Plan& plan) {
-  const Simulation simulation = simulate(chain.model, schedule, true);
+  const Simulation simulation = simulate(chain.model, schedule);
   plan.total_time_us = to_us(simulation.time);
   plan.overhead = static_cast<double>(simulation.time) /
                       static_cast<double>(std::max<Ticks>(1, chain.model.ideal_time)) -
@@ -77,14 +43,10 @@ void add_costs(const PlannedChain& chain, const Schedule& schedule, Plan& plan) 
                            " bytes in the simulation, got " + std::to_string(simulation.peak) +
                            ". Report this.");
   }
-  const size_t peak_row = row_op(chain, simulation.peak_position, simulation.peak_op).first;
+  const size_t peak_row = row_of(chain, simulation.peak_position, simulation.peak_op);
   plan.peak_region = "region " + std::to_string(peak_row) + " '" +
                      chain.original_type(peak_row).name +
                      (simulation.peak_in_backward ? "', backward" : "', forward");
-  for (const Holding& holding : simulation.held) {
-    if (plan.held.size() == holdings_listed) break;
-    plan.held.push_back(describe(chain, holding));
-  }
 }
 
 }  // namespace

@@ -25,8 +25,7 @@ struct PlannedChain {
   ChainModel model;
 };
 
-/// The plan of a schedule, with times, peaks and the holdings at the peak by simulation. Budget and
-/// bounds are left out.
+/// The plan of a schedule, with times and peaks by simulation. Budget and bounds are left out.
 /// @throws std::logic_error if the simulation and the planner's arithmetic differ in the peak.
 Plan to_plan(const PlannedChain& chain, const Schedule& schedule);
 

@@ -105,14 +105,13 @@ TEST_CASE("An infeasible budget exits with 4 and says what stands in the way",
   CHECK(plan["feasible"] == false);
   CHECK(plan["total_time"].is_null());
   CHECK(plan["least_budget"] == 78);
-  CHECK_FALSE(plan["held"].empty());
+  CHECK(plan["least_at"].is_string());
   const Result text = run(gpt2_large() + "--budget 300MB");
   CHECK(text.exit_code == 4);
   CHECK_THAT(
       text.output,
       ContainsSubstring(
           "the least that fits is 402.65 MiB (422207492 B), held in region 73 'head', forward"));
-  CHECK_THAT(text.output, ContainsSubstring("tensor 'lg' of region 73 'head'"));
 }
 
 TEST_CASE("Without a budget all budgets of a chain are shown", "[tools][remat_plan]") {

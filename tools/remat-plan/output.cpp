@@ -94,11 +94,7 @@ std::string row_list(const std::vector<int>& rows) {
 void print_infeasible(std::ostream& out, const Plan& plan) {
   out << "no plan fits " << in_words(plan.budget_bytes) << "; the least that fits is "
       << in_words(plan.least_budget_bytes) << " (" << plan.least_budget_bytes << " B), held in "
-      << plan.peak_region << ":\n";
-  for (const remat::PeakHolding& holding : plan.held) {
-    out << format("  %12s  ", in_words(holding.bytes).c_str()) << holding.what << " '"
-        << holding.slot << "' of region " << holding.position << " '" << holding.region << "'\n";
-  }
+      << plan.peak_region << "\n";
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ TEST_CASE("Budgets are understood as people write them", "[policy][planner][budg
                     ContainsSubstring("[planner] budget: expected 0 bytes or more, got -1"));
 }
 
-TEST_CASE("An infeasible budget says the least that fits, and which region and slots hold it",
+TEST_CASE("An infeasible budget says the least that fits, and which region holds it",
           "[policy][planner][errors]") {
   const Planner planner(load("large_gpt2l_2x512_v100"));
   const Plan plan = planner.plan(400000000);
@@ -91,11 +91,6 @@ TEST_CASE("An infeasible budget says the least that fits, and which region and s
   // Two tensors of logits, 2 * 512 * 50257 * 4 bytes each, fill the head's forward.
   CHECK(plan.least_budget_bytes == 422207492);
   CHECK(plan.peak_region == "region 73 'head', forward");
-  REQUIRE(plan.held.size() >= 2);
-  CHECK(plan.held[0].slot == "lg");
-  CHECK(plan.held[0].bytes == 205852672);
-  CHECK(plan.held[0].region == "head");
-  CHECK(plan.held[1].slot == "lp");
   CHECK_THAT(plan.to_json(), ContainsSubstring("\"least_budget\": 422207492"));
 }
 
