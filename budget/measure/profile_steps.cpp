@@ -39,8 +39,6 @@ class GradientsApart {
  public:
   /// Adds to `leaves`, which must outlive this object, the leaves that backward reaches.
   explicit GradientsApart(std::vector<at::Tensor>& leaves);
-  GradientsApart(const GradientsApart&) = delete;
-  GradientsApart& operator=(const GradientsApart&) = delete;
   ~GradientsApart();
 
  private:

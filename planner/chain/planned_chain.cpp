@@ -16,6 +16,9 @@ namespace remat::detail {
 
 namespace {
 
+/// All sets of ops that run again are tried of regions with at most this many; they are 2^ops.
+constexpr int exact_ops = 18;
+
 const Profile& validated(const Profile& profile) {
   profile.validate();
   return profile;
@@ -51,7 +54,7 @@ void add_costs(const PlannedChain& chain, const Schedule& schedule, Plan& plan) 
 
 }  // namespace
 
-PlannedChain::PlannedChain(const Profile& from, OptionClass options, int exact_ops)
+PlannedChain::PlannedChain(const Profile& from, OptionClass options)
     : original(validated(from)),
       split(split_chain(to_chain(original), split_above)),
       model(split, options, exact_ops) {}

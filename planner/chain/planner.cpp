@@ -52,8 +52,7 @@ using detail::ScheduledRegion;
 struct Planner::State {
   State(const Profile& profile, const PlannerOptions& options)
       : chain(profile,
-              options.plan_class == PlanClass::kAll ? OptionClass::kAll : OptionClass::kSaveOnly,
-              std::clamp(options.exact_ops, 0, 20)),
+              options.plan_class == PlanClass::kAll ? OptionClass::kAll : OptionClass::kSaveOnly),
         solver(chain.model, options.max_breakpoints, options.progress),
         bound(chain.model) {
     const double ideal_us = detail::to_us(chain.model.ideal_time);

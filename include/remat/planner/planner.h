@@ -24,9 +24,6 @@ enum class PlanClass : uint8_t {
 
 struct PlannerOptions {
   PlanClass plan_class = PlanClass::kAll;
-  /// Regions with at most this many ops are planned by trying every set of policies, which takes
-  /// 2^ops; larger regions use the lower hull and its neighbours. Clamped to 0..20.
-  int exact_ops = 18;
   size_t max_breakpoints =
       0;  ///< Per part of the chain; fewer are faster and no longer optimal. 0 and 1: all.
   std::function<void(double fraction)> progress =

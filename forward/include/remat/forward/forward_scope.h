@@ -29,8 +29,6 @@ class REMAT_API ForwardScope final : public Scope, RegionRun {
   /// `settings` is for its named calls.
   ForwardScope(std::shared_ptr<Region> region, c10::ArrayRef<at::Tensor> inputs,
                CallSettings settings = {});
-  ForwardScope(const ForwardScope&) = delete;
-  ForwardScope& operator=(const ForwardScope&) = delete;
   ~ForwardScope() override;
 
   /// Records its ops on `tape`, with hashes of saved tensors whose ops are not `trusted`. If
