@@ -11,7 +11,7 @@
 
 #include <remat/policy/budget_text.h>
 
-#include "offload_terms.h"
+#include "offload_json.h"
 #include "plan_search.h"
 #include "step_bound.h"
 
