@@ -16,11 +16,11 @@
 #include <remat/budget/auto_checkpoint.h>
 #include <remat/engine/blocking_wait.h>
 #include <remat/engine/cuts.h>
+#include <remat/engine/determinism.h>
 #include <remat/engine/is_recomputing.h>
 #include <remat/engine/offload_store.h>
 #include <remat/engine/op_call.h>
 #include <remat/engine/region_policy.h>
-#include <remat/engine/replay_comparison.h>
 #include <remat/engine/replay_mismatch.h>
 #include <remat/engine/saved_tensors_pair.h>
 #include <remat/engine/state_hook.h>

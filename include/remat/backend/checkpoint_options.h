@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <remat/engine/cuts.h>
+#include <remat/engine/determinism.h>
 #include <remat/engine/offload_store.h>
-#include <remat/engine/replay_comparison.h>
 #include <remat/engine/saved_tensors_pair.h>
 #include <remat/engine/state_hook.h>
 #include <remat/policy/policy.h>
