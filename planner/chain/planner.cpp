@@ -53,7 +53,7 @@ struct Planner::State {
   State(const Profile& profile, const PlannerOptions& options)
       : chain(profile,
               options.plan_class == PlanClass::kAll ? OptionClass::kAll : OptionClass::kSaveOnly),
-        solver(chain.model, options.max_breakpoints, options.progress),
+        solver(chain.model, options.max_breakpoints),
         bound(chain.model) {
     const double ideal_us = detail::to_us(chain.model.ideal_time);
     std::vector<FrontierPoint> points;

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // remat-plan as people and scripts call it.
-#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -21,20 +18,6 @@ using remat::test::Result;
 using remat::test::run_command;
 
 namespace {
-
-/// Returns the first line that the command prints, and ends the command; empty if it ends without a
-/// line.
-std::string first_line_of(const std::string& command) {
-  FILE* const pipe = popen(("echo $$; exec timeout 600 " + command).c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  std::array<char, 4096> line{};
-  REQUIRE(fgets(line.data(), line.size(), pipe) != nullptr);
-  const pid_t pid = std::stoi(line.data());
-  const bool has_line = fgets(line.data(), line.size(), pipe) != nullptr;
-  kill(pid, SIGTERM);  // even if it has ended, the process exists until pclose()
-  pclose(pipe);
-  return has_line ? line.data() : "";
-}
 
 Result run(const std::string& arguments, const std::string& redirect = "2>&1") {
   return run_command(std::string("'") + REMAT_PLAN_PROGRAM + "' " + arguments + " " + redirect);
@@ -230,25 +213,6 @@ TEST_CASE("What terminals obey in a file does not come to the terminal",
   const Result result = run(folder.file("colour.json"));
   CHECK(result.exit_code == 3);
   CHECK(result.output.find('\x1b') == std::string::npos);
-}
-
-TEST_CASE("Planning that takes long is announced", "[tools][remat_plan][faults]") {
-  // 802 regions take over a minute; the test waits only for the warning.
-  nlohmann::json profile = nlohmann::json::parse(
-      remat::test::read_file(remat::test::planner_data() / "large_gpt2l_2x512_v100.json"));
-  for (const char* answer : {"ideal_time", "no_checkpoint_peak", "frontier", "min_feasible_budget"})
-    profile.erase(answer);
-  nlohmann::json& chain = profile["chain"];
-  while (chain.size() < 802) chain.insert(chain.begin() + 1, {1, 2});
-  const Folder folder;
-  std::ofstream(folder.path / "long.json") << profile;
-  const auto first_line = [&](const std::string& options) {
-    return first_line_of("'" REMAT_PLAN_PROGRAM "' " + folder.file("long.json") + " --budget 90% " +
-                         options + " 2>&1 >/dev/null");
-  };
-  CHECK_THAT(first_line(""), ContainsSubstring("[remat-plan] planning takes about ") &&
-                                 ContainsSubstring("--max-breakpoints 500 is faster"));
-  CHECK(first_line("--max-breakpoints 4").empty());
 }
 
 TEST_CASE("The profile of a measured step is planned", "[tools][remat_plan]") {

@@ -2,8 +2,6 @@
 
 // remat-plan: reads profiles and prints plans.
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <iostream>
 #include <stdexcept>
 
@@ -14,27 +12,6 @@
 namespace remat_plan {
 
 namespace {
-
-/// Makes the planner. Prints a warning to standard error once it is foreseeable that this takes
-/// long.
-remat::Planner make_planner(const remat::Profile& profile, const Arguments& arguments) {
-  constexpr double long_s = 10;
-  const auto begin = std::chrono::steady_clock::now();
-  bool is_foreseen = arguments.max_breakpoints != 0;
-  remat::PlannerOptions options;
-  if (arguments.rotor) options.plan_class = remat::PlanClass::kRotor;
-  options.max_breakpoints = arguments.max_breakpoints;
-  options.progress = [&](double fraction) {
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-    if (is_foreseen || elapsed.count() <= 1) return;
-    is_foreseen = true;
-    const double whole_s = elapsed.count() / fraction;
-    if (whole_s < long_s) return;
-    std::cerr << "[remat-plan] planning takes about " << std::ceil(whole_s)
-              << " s; --max-breakpoints 500 is faster, with plans that may be slower\n";
-  };
-  return remat::Planner(profile, options);
-}
 
 int show_plan(const Arguments& arguments, const remat::Planner& planner, const remat::Plan& plan) {
   if (!arguments.plan_path.empty()) write_text(arguments.plan_path, plan.to_json());
@@ -60,7 +37,9 @@ int run(const Arguments& arguments) {
         "regions. The table of its plan lists the ops.");
   }
   const remat::Profile profile = remat::Profile::from_json(text, arguments.profile_path);
-  const remat::Planner planner = make_planner(profile, arguments);
+  const remat::Planner planner(
+      profile, {.plan_class = arguments.rotor ? remat::PlanClass::kRotor : remat::PlanClass::kAll,
+                .max_breakpoints = arguments.max_breakpoints});
   if (!arguments.pareto_path.empty())
     write_text(arguments.pareto_path, planner.frontier().to_csv());
   if (!arguments.budget.empty())

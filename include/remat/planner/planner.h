@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -26,8 +25,6 @@ struct PlannerOptions {
   PlanClass plan_class = PlanClass::kAll;
   size_t max_breakpoints =
       0;  ///< Per part of the chain; fewer are faster and no longer optimal. 0 and 1: all.
-  std::function<void(double fraction)> progress =
-      {};  ///< Called on the constructing thread, with 0 to 1.
 };
 
 /// A budget and the time of its plan.
