@@ -7,10 +7,10 @@
 
 Models are those of budget_models.py and, by their names, of python/tests/models. Each trains as users train it, with the loss
 inside the wrapped function. A model is measured once, and its plan file serves all budgets. A row has a budget, as a share of
-the peak without remat, and: whether loss, gradients, buffers and random generator are bitwise those of plain in each of two
-steps; the measured peak over the predicted one, and over the budget; the CPU time of replays over that of the rest of the step
-(median of several), measured and predicted. Peaks are bytes that the CPU allocator hands out beyond those alive when the step
-begins. One thread.
+the peak without remat, and: whether loss, gradients, buffers and random generator are bitwise those of plain in each of
+two steps; the measured peak over the predicted one, and over the budget; how much more CPU time a step takes than a plain one
+(median of several), and what the plan predicts for its replays. Peaks are bytes that the CPU allocator hands out beyond those
+alive when the step begins. One thread.
 
 --peers compares with torch's own ways instead (torch.utils.checkpoint of every block; selective checkpointing that saves matrix
 products; activation_memory_budget under aot_eager, where it compiles): peak and time of each over plain, and the time of
@@ -57,14 +57,14 @@ class Trained:
         return step
 
     def step(self, seed):
-        """Runs a step. Returns loss, gradients, buffers and random state; peak; CPU seconds of the step and of its replays."""
+        """Runs a step. Returns loss, gradients, buffers and random state; peak; CPU seconds."""
         module = self.model.module
         module.zero_grad(set_to_none=False)
         torch.manual_seed(seed)
         numpy.random.seed(seed)  # wav2vec2 draws its masks from numpy
         gc.collect()
         gc.disable()
-        with remat.MemoryMeter() as meter, remat.ReplayClock() as clock:
+        with remat.MemoryMeter() as meter:
             begin = time.thread_time()
             loss = self.call(module, self.model.batch)
             loss.backward()
@@ -72,11 +72,10 @@ class Trained:
             value = loss.detach().clone()
             del loss
             peak = meter.peak_bytes()
-            replayed = clock.cpu_seconds()
         gc.enable()
         gradients = [p.grad.clone() for p in module.parameters() if p.grad is not None]
         tensors = [value, *gradients, *(b.clone() for b in module.buffers()), torch.get_rng_state()]
-        return tensors, peak, seconds, replayed
+        return tensors, peak, seconds
 
     def reset(self):
         self.model.module.load_state_dict(self.state)
@@ -92,13 +91,13 @@ def measure(name, plan):
     plain.step(0)
     plain.reset()
     expected = [plain.step(seed)[0] for seed in (1, 2)]
-    _, peak, seconds, _ = min((plain.step(3) for _ in range(TIMED_STEPS)), key=lambda step: step[2])
+    _, peak, seconds = min((plain.step(3) for _ in range(TIMED_STEPS)), key=lambda step: step[2])
     planned = Trained(name)
     planned.step(0)
     planned.wrap("99%", plan)
     cost, most = 0.0, 0
     for seed in range(3):
-        _, planned_peak, spent, _ = planned.step(seed)
+        _, planned_peak, spent = planned.step(seed)
         cost += spent - seconds
         most = max(most, planned_peak)
     begin = time.perf_counter()
@@ -107,7 +106,7 @@ def measure(name, plan):
     return expected, peak, seconds, cost, most, planning
 
 
-def row(name, share, plan, expected):
+def row(name, share, plan, expected, plain_seconds):
     planned = Trained(name)
     planned.step(0)
     planned.reset()
@@ -117,8 +116,7 @@ def row(name, share, plan, expected):
         return str(error)
     got = [planned.step(seed) for seed in (1, 2)]
     bitwise = all(same(step[0], tensors) for step, tensors in zip(got, expected, strict=True))
-    times = [planned.step(3)[2:] for _ in range(TIMED_STEPS)]
-    took = statistics.median(replayed / (seconds - replayed) for seconds, replayed in times)
+    took = statistics.median(planned.step(3)[2] for _ in range(TIMED_STEPS)) / plain_seconds - 1
     return remat.memory_plan(wrapped), bitwise, max(step[1] for step in got), took
 
 
@@ -132,7 +130,7 @@ def print_rows(name, shares, markdown):
         )
         print(f"| **{name}** | {line} | | | | | |" if markdown else f"{name}: {line}", flush=True)
         for share in shares:
-            result = row(name, share, plan_file, expected)
+            result = row(name, share, plan_file, expected, seconds)
             if isinstance(result, str):
                 least = int(result.split("expected ")[1].split()[0])
                 text = f"does not fit: least {100 * least / peak:.1f} %"
@@ -150,8 +148,8 @@ def print_rows(name, shares, markdown):
                 print(f"| | {share} % | {' | '.join(cells)} |", flush=True)
             else:
                 print(
-                    f"  {share:3} %  peak {cells[0]} ({cells[1]} of predicted, {cells[2]} of the budget), runs again "
-                    f"{cells[3].replace('(', '(predicted ')}, bitwise {cells[4]}; {plan.peak_at}",
+                    f"  {share:3} %  peak {cells[0]} ({cells[1]} of predicted, {cells[2]} of the budget), takes "
+                    f"{cells[3].replace('(', 'more (predicted ')}, bitwise {cells[4]}; {plan.peak_at}",
                     flush=True,
                 )
 
@@ -223,7 +221,7 @@ def main():
     if arguments.peers:
         return print_peers(arguments.models or ["gpt2", "bart", "t5"])
     if arguments.markdown:
-        print("| model | budget | measured peak | of predicted | of the budget | runs again (predicted) | bitwise |")
+        print("| model | budget | measured peak | of predicted | of the budget | more time (predicted) | bitwise |")
         print("|---|---|---|---|---|---|---|")
     for name in arguments.models or budget_models.MODELS:
         print_rows(name, [int(share) for share in arguments.budgets.split(",")], arguments.markdown)

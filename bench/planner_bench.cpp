@@ -5,8 +5,13 @@
 #include <benchmark/benchmark.h>
 #include <sys/resource.h>
 
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include <remat/planner/planner.h>
-#include <remat/planner/transformer_profile.h>
 
 namespace {
 
@@ -16,13 +21,11 @@ double peak_megabytes() {
   return static_cast<double>(usage.ru_maxrss) * 1024 / 1e6;
 }
 
-/// GPT-2 large with batches of 2 x 512 tokens on a V100; `layers`: 0 for GPT-2 large's number.
-remat::Profile gpt2_large(int64_t layers) {
-  remat::TransformerShape shape = remat::transformer_shape("gpt2-large");
-  if (layers > 0) shape.layers = layers;
-  shape.batch = 2;
-  shape.sequence = 512;
-  return remat::transformer_profile(shape, remat::device_rates("v100"));
+/// GPT-2 large with batches of 2 x 512 tokens on a V100.
+remat::Profile gpt2_large() {
+  const std::string path = REMAT_PLANNER_DATA "/large_gpt2l_2x512_v100.json";
+  std::ifstream file(path);
+  return remat::Profile::from_json(std::string(std::istreambuf_iterator<char>(file), {}), path);
 }
 
 /// Times a planner's construction from the profile and its plans for ten budgets.
@@ -43,14 +46,17 @@ void plan_all(benchmark::State& state, const remat::Profile& profile) {
 }
 
 void gpt2_large_74_regions(benchmark::State& state) {
-  plan_all(state, gpt2_large(0));
+  plan_all(state, gpt2_large());
 }
 BENCHMARK(gpt2_large_74_regions)->Unit(benchmark::kMillisecond);
 
 /// 96 layers, without the region of the embedding: 193 regions.
 void layers_96_193_regions(benchmark::State& state) {
-  remat::Profile profile = gpt2_large(96);
-  profile.chain.erase(profile.chain.begin());
+  remat::Profile profile = gpt2_large();
+  const std::vector<int> whole = std::exchange(profile.chain, {});
+  for (int layer = 0; layer < 96; ++layer)
+    profile.chain.insert(profile.chain.end(), whole.begin() + 1, whole.begin() + 3);
+  profile.chain.push_back(whole.back());
   plan_all(state, profile);
 }
 BENCHMARK(layers_96_193_regions)->Unit(benchmark::kMillisecond);

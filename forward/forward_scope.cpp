@@ -110,7 +110,7 @@ void ForwardScope::record(Tape& tape, TrustedOps trusted, bool strict) {
   if (strict) shared.region->ops().break_off();
 }
 
-void ForwardScope::cut(const Cuts& cuts, std::shared_ptr<TapeReplayer> whole) {
+void ForwardScope::cut(const PlannedCuts& cuts, std::shared_ptr<TapeReplayer> whole) {
   ForwardState& shared = state_->shared;
   Tape& tape = whole->writable_tape();
   shared.recorder->cut(std::make_unique<TapeCutter>(

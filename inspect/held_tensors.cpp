@@ -23,15 +23,14 @@ void add_of_replayer(const Replayer& replayer, std::vector<HeldTensor>& all) {
                    .storage = input.storage(),
                    .is_leaf = input.is_leaf_with_grad()});
   });
-  replayer.visit_kept([&](const KeptValue& value) {
-    all.push_back(
-        {.kind = Kind::kOfCut, .name = value.name, .meta = value.tensor, .storage = value.storage});
-  });
-  if (!replayer.tape()) return;
-  replayer.tape()->visit_held(
-      [&](const std::string& name, const TensorMeta& tensor, const HeldStorage& storage) {
-        all.push_back({.kind = Kind::kOfTape, .name = name, .meta = tensor, .storage = storage});
-      });
+  const auto add_as = [&](Kind kind) {
+    return [&all, kind](const KeptValue& value) {
+      all.push_back(
+          {.kind = kind, .name = value.name, .meta = value.meta, .storage = value.storage});
+    };
+  };
+  replayer.visit_kept(add_as(Kind::kOfCut));
+  if (replayer.tape()) replayer.tape()->visit_held(add_as(Kind::kOfTape));
 }
 
 void add_written(const OutsideLog& outside, std::vector<HeldTensor>& all) {

@@ -4,6 +4,8 @@
 
 #include <ATen/core/List.h>
 
+#include <c10/util/StringUtil.h>
+
 #include <bit>
 #include <string_view>
 
@@ -72,6 +74,19 @@ StringId RecordedIds::device(c10::Device device) {
   if (device != device_.first || device_.second == 0)
     device_ = {device, writer_->string(device.str())};
   return device_.second;
+}
+
+StringId RecordedIds::keys(const OpCall& call) {
+  c10::DispatchKeySet keys;
+  for_each_argument_tensor(
+      call, [&](size_t, const at::Tensor& tensor) { keys = keys | tensor.key_set(); });
+  keys = keys.remove(c10::DispatchKey::ADInplaceOrView) - c10::autocast_dispatch_keyset;
+  if (keys == keys_.first) return keys_.second;
+  std::string text;
+  for (const c10::DispatchKey key : keys)
+    text += c10::str(text.empty() ? "" : ", ", c10::toString(key));
+  keys_ = {keys, writer_->string(text)};
+  return keys_.second;
 }
 
 StringId RecordedIds::line(bool by_engine) {

@@ -7,6 +7,7 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
 #include <c10/core/Device.h>
+#include <c10/core/DispatchKeySet.h>
 
 #include <algorithm>
 #include <array>
@@ -19,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include <remat/engine/op_call.h>
 #include <remat/inspect/source_places.h>
 #include <remat/recording/events.h>
 #include <remat/recording/recording_writer.h>
@@ -34,6 +36,9 @@ class RecordedIds {
   StringId text(std::string_view text) { return writer_->string(text); }
   StringId device(c10::Device device);
   StringId call(const std::string& name);
+
+  /// The dispatch keys of the tensors among the arguments, without those that all plain ones have.
+  StringId keys(const OpCall& call);
 
   /// The id of the op's name; engine_range() if `op` is not an op but the engine's range.
   StringId op(const at::RecordFunction& op);
@@ -92,6 +97,7 @@ class RecordedIds {
   std::unordered_map<const char*, StringId> schema_names_;
   std::pair<c10::Device, StringId> device_{c10::kMeta, 0};
   std::pair<std::string, StringId> call_;
+  std::pair<c10::DispatchKeySet, StringId> keys_;
   SourcePlace backward_;  // the Python line that started the current backward pass
   std::map<SourcePlace, StringId> lines_;
 };

@@ -173,8 +173,8 @@ class Recorder::Session final : public TraceSink,
   std::string fault() const { return writer_->fault(); }
   const std::string& path() const { return path_; }
 
-  void before_op(const TraceScope& scope, const OpCall& /*call*/) override {
-    if (auto* const recorder = here()) recorder->before_op(scope);
+  void before_op(const TraceScope& scope, const OpCall& call) override {
+    if (auto* const recorder = here()) recorder->before_op(scope, call);
   }
   void after_op(const TraceScope& scope, const OpCall& /*call*/) override {
     if (auto* const recorder = here()) recorder->after_op(scope);

@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Starts the recorder and the trace that environment variables request, when the process begins to
-// use remat.
+// Starts the recorder that environment variables request, when the process begins to use remat.
 #include <remat/inspect/recorder.h>
-#include <remat/inspect/trace.h>
 
 #include <c10/util/Exception.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <exception>
-#include <fstream>
-#include <iostream>
-#include <memory>
 #include <string>
 
 #include <remat/backend/first_use.h>
@@ -51,32 +46,7 @@ void start_recorder() {
   }
 }
 
-/// Follows REMAT_TRACE. The trace is leaked: regions may run until the process ends.
-void start_trace() {
-  const std::string name = environment("REMAT_TRACE");
-  if (name.empty()) return;
-  try {
-    if (name == "stderr" || name == "1") {
-      new Trace(std::cerr);
-      return;
-    }
-    auto file = std::make_unique<std::ofstream>(name);
-    TORCH_CHECK_VALUE(file->good(),
-                      "expected stderr or a file to write, got one that cannot be opened. Name "
-                      "another file, or unset it.");
-    new Trace(*file);
-    file.release();
-  } catch (const std::exception& error) {
-    TORCH_WARN("[Trace] REMAT_TRACE=", name, ": nothing is traced: ", text_of(error));
-  }
-}
-
-void start_requested() {
-  start_recorder();
-  start_trace();
-}
-
 }  // namespace
 }  // namespace remat
 
-const int remat_environment_noted = (remat::detail::at_first_use(&remat::start_requested), 1);
+const int remat_environment_noted = (remat::detail::at_first_use(&remat::start_recorder), 1);

@@ -158,7 +158,7 @@ void ThreadRecorder::end_node() {
   nodes_.pop_back();
 }
 
-void ThreadRecorder::before_op(const TraceScope& scope) {
+void ThreadRecorder::before_op(const TraceScope& scope, const OpCall& call) {
   if (ops_.count == 0 || !scope.region) return;
   write_region(scope);
   OpEvent& op = ops_.innermost()->event;
@@ -167,6 +167,7 @@ void ThreadRecorder::before_op(const TraceScope& scope) {
   op.phase = in_replay ? OpPhase::kReplay : OpPhase::kForward;
   op.is_seen = true;
   op.call = scope.saved_call ? ids_.call(scope.saved_call->name) : 0;
+  op.keys = ids_.keys(call);
   op.first_slot = op.end_slot = static_cast<uint32_t>(scope.slot);
   op.kept = static_cast<uint32_t>(scope.kept);
   op.record = tape_ && !scope.is_replay ? static_cast<uint32_t>(tape_->records().size())

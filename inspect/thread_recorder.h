@@ -95,7 +95,7 @@ class ThreadRecorder {
   void end_node();
 
   /// Called before and after the innermost op runs, if a region sees the op.
-  void before_op(const TraceScope& scope);
+  void before_op(const TraceScope& scope, const OpCall& call);
   void after_op(const TraceScope& scope);
 
   void before_save(const TraceScope& scope, const at::Tensor& tensor);

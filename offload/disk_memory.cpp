@@ -131,8 +131,6 @@ class DiskFile {
                       "[disk_memory] directory: expected a folder to make a file in, got '",
                       directory, "': ", reason(), ".");
   }
-  DiskFile(const DiskFile&) = delete;
-  DiskFile& operator=(const DiskFile&) = delete;
   ~DiskFile() { ::close(file_); }
 
   struct Piece {

@@ -32,8 +32,6 @@ class MadeInProcess {
 class Worker {
  public:
   Worker();
-  Worker(const Worker&) = delete;
-  Worker& operator=(const Worker&) = delete;
   ~Worker();
 
   /// Runs `work` once `after` is done. The event fails with the exception of `after` or `work`.

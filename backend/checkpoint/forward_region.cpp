@@ -2,7 +2,6 @@
 
 // Opening and closing a region on this thread.
 #include <remat/backend/forward_region.h>
-#include <remat/engine/op_observer.h>
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
@@ -25,10 +24,11 @@
 #include <remat/backend/environment_policy.h>
 #include <remat/engine/collective_work.h>
 #include <remat/engine/current_node.h>
-#include <remat/engine/expected_tape.h>
 #include <remat/engine/first_position.h>
 #include <remat/engine/function_replayer.h>
 #include <remat/engine/offload_hooks.h>
+#include <remat/engine/op_observer.h>
+#include <remat/engine/planned_cuts.h>
 #include <remat/engine/region_entry.h>
 #include <remat/engine/region_label.h>
 #include <remat/engine/region_run.h>
@@ -135,6 +135,10 @@ bool writes_graph() {
           TorchDispatchModeTLS::get_mode(TorchDispatchModeKey::FUNCTIONAL));
 }
 
+bool is_cut(const CheckpointOptions& options) {
+  return options.plan || !options.cuts.empty();
+}
+
 bool moves_values(const Cuts& cuts) {
   return cuts.keep && std::any_of(cuts.keep->begin(), cuts.keep->end(), [](const Cuts::Kept& kept) {
            return kept.policy == Policy::kOffload;
@@ -218,7 +222,7 @@ void check_options(const CheckpointOptions& options, const char* where) {
                     ": replay: expected intercept = true with kTape (\"tape\"), got false: nobody "
                     "sees the ops that are to be recorded. Set intercept = true, or use kAuto "
                     "(\"auto\") or kFunction (\"function\").");
-  TORCH_CHECK_VALUE(options.cuts.empty() || options.replay == ReplayEngine::kTape, "[", where, "] ",
+  TORCH_CHECK_VALUE(!is_cut(options) || options.replay == ReplayEngine::kTape, "[", where, "] ",
                     region_label(options.name),
                     ": cuts: expected replay = kTape (\"tape\"), got another engine: a function "
                     "cannot be replayed in part. Set that engine, or leave the cuts out.");
@@ -231,16 +235,20 @@ void check_options(const CheckpointOptions& options, const char* where) {
                     "determinism: expected kNone (determinism_check=\"none\" in Python) with an "
                     "offload_store that gives back what is not quite what was put, got kMetadata: "
                     "gradients are approximations. Say so, or use another store.");
-  check_cuts(options.cuts, place);
-  if (moves_values(options.cuts)) {
-    const char* const what = options.cuts.offload
+  TORCH_CHECK_VALUE(!options.plan || options.cuts.empty(), place,
+                    "plan: expected no cuts beside it, got some. Leave one out.");
+  const Cuts& cuts = options.plan ? *options.plan : options.cuts;
+  check_cuts(cuts, place);
+  if (moves_values(cuts)) {
+    const char* const what = options.plan
                                  ? "plan: expected the offload_store that it was planned with, as "
                                    "it moves some of what it keeps, got none. Set it."
                                  : "cuts.keep: expected offload_store, as some of it is OFFLOAD, "
                                    "got none. Set it: offload_engine(), offload(\"host\") in "
                                    "Python.";
     TORCH_CHECK_VALUE(options.offload_store || options.saved_tensors_hooks, place, what);
-    if (options.offload_store) check_offload(options.cuts, *options.offload_store, place);
+    if (options.plan && options.offload_store)
+      check_offload(*options.plan, *options.offload_store, place);
   }
   if (options.saved_tensors_hooks) check_saved_tensors_hooks(*options.saved_tensors_hooks, where);
 }
@@ -251,7 +259,7 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
     : region_(Region::make(Region::Options{options.name, options.determinism, options.early_stop,
                                            options.intercept, options.preserve_rng,
                                            policy_of(options), options.op_site,
-                                           /*is_cut=*/!options.cuts.empty(),
+                                           /*is_cut=*/is_cut(options),
                                            /*is_unit=*/false, is_exact(options)})),
       first_sequence_nr_(at::sequence_number::peek()) {
   SavedTensorEngine::install();
@@ -270,14 +278,16 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
   const bool wants_tape = strict || (!advice.refused && RegionRun::tapes_allowed_here());
   const bool has_tape = RegionRun::decide_tape_here(wants_tape) && trust;
   scope_ = std::make_unique<ForwardScope>(region_, inputs, std::move(calls));
-  if (options.cuts.plain_calls) scope_->set_plain_calls();
+  if (options.plan) scope_->set_plain_calls();
   if (has_tape) {
     auto tape = std::make_shared<TapeReplayer>(std::move(function), entry, *trust);
     scope_->record(tape->writable_tape(), std::move(advice.trusted), strict);
-    if (!options.cuts.empty()) {
-      scope_->cut(options.cuts, tape);
-      const ExpectedTape* const expected = options.cuts.expected.get();
+    if (options.plan) {
+      scope_->cut(*options.plan, tape);
+      const ExpectedTape* const expected = options.plan->expected.get();
       if (expected && expected->on_use) expected->on_use(options.name);
+    } else if (!options.cuts.empty()) {
+      scope_->cut(PlannedCuts{options.cuts}, tape);
     }
     replayer_ = tape;
   } else {

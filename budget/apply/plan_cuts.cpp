@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <remat/engine/planned_cuts.h>
 #include <remat/inspect/recorder.h>
 
 namespace remat {
@@ -83,38 +84,38 @@ void tell_recorder(std::string_view region, const MemoryPlan& plan) {
 
 }  // namespace
 
-Cuts cuts_of(const StepCuts& planned) {
-  Cuts cuts{.plain_calls = true};
+std::shared_ptr<PlannedCuts> cuts_of(const StepCuts& planned) {
+  auto cuts = std::make_shared<PlannedCuts>();
   for (const int32_t position : planned.positions)
-    cuts.positions.push_back(static_cast<size_t>(position));
+    cuts->positions.push_back(static_cast<size_t>(position));
   for (const auto& [first, end] : planned.groups)
-    cuts.groups.push_back({static_cast<size_t>(first), static_cast<size_t>(end)});
-  cuts.keep.emplace();
+    cuts->groups.push_back({static_cast<size_t>(first), static_cast<size_t>(end)});
+  cuts->keep.emplace();
   for (const KeptResult& kept : planned.keep)
-    cuts.keep->push_back({.record = static_cast<size_t>(kept.record),
-                          .result = static_cast<size_t>(kept.result),
-                          .policy = kept.policy});
+    cuts->keep->push_back({.record = static_cast<size_t>(kept.record),
+                           .result = static_cast<size_t>(kept.result),
+                           .policy = kept.policy});
   return cuts;
 }
 
-Cuts cuts_of(const StepCuts& planned, const StepProfile& measured) {
-  Cuts cuts = cuts_of(planned);
-  cuts.expected = std::make_shared<const ExpectedTape>(expected_of(measured));
-  cuts.rest_bytes = static_cast<size_t>(std::max<int64_t>(1, bytes_made(measured) / kRestShare));
+std::shared_ptr<PlannedCuts> cuts_of(const StepCuts& planned, const StepProfile& measured) {
+  std::shared_ptr<PlannedCuts> cuts = cuts_of(planned);
+  cuts->expected = std::make_shared<const ExpectedTape>(expected_of(measured));
+  cuts->rest_bytes = static_cast<size_t>(std::max<int64_t>(1, bytes_made(measured) / kRestShare));
   return cuts;
 }
 
-Cuts cuts_of(const MemoryPlan& plan) {
+std::shared_ptr<PlannedCuts> cuts_of(const MemoryPlan& plan) {
   TORCH_CHECK_VALUE(plan.feasible, "[memory plan] feasible: expected a plan within its budget of ",
                     plan.budget_bytes, " bytes, got the one that needs least, ",
                     plan.least_budget_bytes, ". It is ", plan.limit,
                     ". Plan for that much, or make the step smaller there.");
-  Cuts cuts = cuts_of(plan.cuts, *plan.profile);
-  ExpectedTape expected = *cuts.expected;
+  std::shared_ptr<PlannedCuts> cuts = cuts_of(plan.cuts, *plan.profile);
+  ExpectedTape expected = *cuts->expected;
   limit_bytes(expected, *plan.profile);
   expected.on_use = [plan](std::string_view region) { tell_recorder(region, plan); };
-  cuts.expected = std::make_shared<const ExpectedTape>(std::move(expected));
-  if (!plan.offload.places.empty()) cuts.offload = plan.offload;
+  cuts->expected = std::make_shared<const ExpectedTape>(std::move(expected));
+  if (!plan.offload.places.empty()) cuts->offload = plan.offload;
   return cuts;
 }
 

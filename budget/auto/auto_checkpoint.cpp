@@ -12,12 +12,12 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include <remat/budget/memory_budget.h>
 #include <remat/budget/pending_step.h>
-#include <remat/budget/plan_cuts.h>
-#include <remat/engine/expected_tape.h>
+#include <remat/engine/planned_cuts.h>
 #include <remat/engine/scope.h>
 #include <remat/inspect/allocation_listener.h>
 
@@ -70,7 +70,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   }
 
   void run(const Forward& forward, const StepSignature& signature) {
-    if (Scope::current()) return forward(Cuts(), nullptr);
+    if (Scope::current()) return forward(nullptr, nullptr);
     const bool in_backward = PendingStep::in_backward();
     if (in_backward) {
       spoil_pending();
@@ -90,7 +90,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     lock.lock();
     if (!variant) variant = variants_.any(signature);
     lock.unlock();
-    if (!variant) return advised([&] { forward(StepMeasurement::first_cuts(), nullptr); });
+    if (!variant) return call(forward, StepMeasurement::first_cuts(), nullptr);
     run_variant(forward, variant, signature);
   }
 
@@ -232,13 +232,11 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   void run_unknown(const Forward& forward, const StepSignature& signature,
                    StepRecording& recording) {
     try {
-      advised([&] {
-        forward(StepMeasurement::first_cuts(), &recording);
-        PendingStep::here().end_forward();
-        const auto variant = add_variant(signature, recording);
-        messages_.send_queued();
-        begin_kind(signature, variant);
-      });
+      call(forward, StepMeasurement::first_cuts(), &recording);
+      PendingStep::here().end_forward();
+      const auto variant = advised([&] { return add_variant(signature, recording); });
+      messages_.send_queued();
+      begin_kind(signature, variant);
     } catch (...) {
       PendingStep::here().cancel();
       throw;
@@ -264,7 +262,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     auto known = variants_.add(variant);
     if (!first_) first_ = known;
     if (known == variant && variant->wants_measuring())
-      messages_.queue(measuring_message(variant->cuts(), options.steps));
+      messages_.queue(measuring_message(*variant->cuts(), options.steps));
     return known;
   }
 
@@ -291,14 +289,14 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     std::unique_lock<std::mutex> lock(mutex_);
     begin(variant);
     const bool is_measured = begun_ != nullptr;
-    Cuts cuts = variant->cuts();
+    const auto cuts = variant->cuts() ? std::make_shared<PlannedCuts>(*variant->cuts()) : nullptr;
     lock.unlock();
     std::optional<TapeDifference> difference;
-    cuts.differs = [&](const TapeDifference& found) { difference = found; };
+    if (cuts) cuts->differs = [&](const TapeDifference& found) { difference = found; };
     StepRecording* const recording =
         is_measured ? PendingStep::here().begin(shared_from_this(), variant) : nullptr;
     try {
-      advised([&] { forward(cuts, recording); });
+      call(forward, cuts, recording);
     } catch (...) {
       if (recording) PendingStep::here().cancel();
       throw;
@@ -314,7 +312,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     variant->is_from_file = false;
     variants_.came(signature, kind);
     lock.unlock();
-    if (difference) report_difference(*difference, cuts.rest_bytes, kind != nullptr);
+    if (difference) report_difference(*difference, cuts->rest_bytes, kind != nullptr);
   }
 
   /// Reports that a step has left its plan. `is_known`: a step of its kind has been measured.
@@ -328,11 +326,22 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     if (!is_known) messages_.warn_once(line);
   }
 
+  /// Calls the function as a region with these cuts; outside of regions if they are null.
+  void call(const Forward& forward, std::shared_ptr<const PlannedCuts> cuts,
+            StepRecording* recording) const {
+    const bool moves = cuts && cuts->offload;
+    const CheckpointOptions region{.name = options.name,
+                                   .replay = ReplayEngine::kTape,
+                                   .plan = std::move(cuts),
+                                   .offload_store = moves ? options.offload : nullptr};
+    advised([&] { forward(region.plan ? &region : nullptr, recording); });
+  }
+
   /// Adds advice to the error of an op that no tape can replay.
   template <class Call>
-  void advised(Call&& call) const {
+  std::invoke_result_t<Call> advised(Call&& call) const {
     try {
-      call();
+      return call();
     } catch (c10::NotImplementedError& error) {
       error.add_context(advice());
       throw;

@@ -5,12 +5,11 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <string_view>
 #include <utility>
 
-#include <remat/planner/budget_text.h>
+#include <remat/policy/budget_text.h>
 
 namespace remat {
 namespace {
@@ -33,22 +32,13 @@ std::optional<int64_t> amount_of(std::string_view text, int64_t whole) {
   return bytes && *bytes > 0 ? bytes : std::nullopt;
 }
 
-/// Parses a number from 0 to 1.
-std::optional<double> fraction_of(std::string_view text) {
-  double value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || rest != end || !(value >= 0 && value <= 1)) return std::nullopt;
-  return value;
-}
-
 }  // namespace
 
 MemoryBudget::MemoryBudget(std::string text, const std::string& where) : text_(std::move(text)) {
   const std::string_view view = text_;
   if (view.starts_with(kFractionPrefix)) {
     kind_ = Kind::kFraction;
-    const auto fraction = fraction_of(view.substr(kFractionPrefix.size()));
+    const auto fraction = detail::fraction_of(view.substr(kFractionPrefix.size()));
     if (!fraction) refuse(where, text_);
     fraction_ = *fraction;
   } else if (view.starts_with(kDevicePrefix)) {

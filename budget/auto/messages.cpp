@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include <remat/planner/budget_text.h>
+#include <remat/policy/budget_text.h>
 
 namespace remat {
 
@@ -14,7 +14,7 @@ std::string message_prefix(const std::string& name) {
   return c10::str("[auto_checkpoint] '", name, "': ");
 }
 
-std::string measuring_message(const Cuts& cuts, int steps) {
+std::string measuring_message(const PlannedCuts& cuts, int steps) {
   return c10::str("measures ", cuts.expected->records.size(), " ops in ", cuts.segment_count(),
                   " segments; the plan comes after ", steps, steps == 1 ? " step" : " steps");
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <remat/budget/auto_checkpoint.h>
-#include <remat/engine/cuts.h>
+#include <remat/engine/planned_cuts.h>
 #include <remat/planner/memory_plan.h>
 
 namespace remat {
@@ -17,7 +17,7 @@ namespace remat {
 /// Prefix of messages: "[auto_checkpoint] 'model': ".
 std::string message_prefix(const std::string& name);
 
-std::string measuring_message(const Cuts& cuts, int steps);
+std::string measuring_message(const PlannedCuts& cuts, int steps);
 
 /// For example "fits 8.00 GB: peak 7.90 GB of 12.10 GB, 12.0 % of the step runs again; no plan is
 /// below 11.0 %".

@@ -45,26 +45,26 @@ StepProfile without_times(StepProfile profile) {
 
 /// Cuts where few bytes cross, keeping all values that cross. If a step of that profile then
 /// exceeds the budget, uses the cuts of a plan.
-Cuts cuts_for_measuring(const StepProfile& profile, const MemoryBudget& budget) {
+std::shared_ptr<PlannedCuts> cuts_for_measuring(const StepProfile& profile,
+                                                const MemoryBudget& budget) {
   StepCuts planned;
   planned.positions = measuring_cuts(profile);
   const std::optional<int64_t> bytes =
       profile.nodes.empty() ? std::nullopt : budget.bytes_of_plain(profile.plain_peak_bytes);
   const bool exceeds = bytes && peak_of_cuts(profile, planned.positions) > *bytes;
   if (exceeds) planned = MemoryPlanner(without_times(profile)).plan(*bytes).cuts;
-  Cuts cuts = cuts_of(planned, profile);
-  if (!exceeds && !planned.positions.empty()) cuts.keep.reset();
+  std::shared_ptr<PlannedCuts> cuts = cuts_of(planned, profile);
+  if (!exceeds && !planned.positions.empty()) cuts->keep.reset();
   return cuts;
 }
 
 /// Cuts for a step that saves nothing. A step that saves something differs from their expected
 /// tape.
-Cuts cuts_for_nothing() {
+std::shared_ptr<PlannedCuts> cuts_for_nothing() {
   auto expected = std::make_shared<ExpectedTape>();
   expected->any_ops = true;
-  Cuts cuts{.plain_calls = true};
-  cuts.keep.emplace();
-  cuts.expected = std::move(expected);
+  std::shared_ptr<PlannedCuts> cuts = cuts_of(StepCuts());
+  cuts->expected = std::move(expected);
   return cuts;
 }
 
@@ -130,7 +130,7 @@ StepDecision StepVariant::decide(const MemoryBudget& budget, int64_t other_bytes
 void StepVariant::take(StepDecision decision) {
   limit_ = std::move(decision.limit);
   if (!limit_.empty()) return;
-  cuts_ = decision.plan ? cuts_of(*decision.plan) : Cuts();
+  cuts_ = decision.plan ? cuts_of(*decision.plan) : nullptr;
   plan_ = std::move(decision.plan);
   measurement_.reset();
 }

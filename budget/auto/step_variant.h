@@ -14,7 +14,7 @@
 #include <remat/budget/memory_budget.h>
 #include <remat/budget/step_log.h>
 #include <remat/budget/step_measurement.h>
-#include <remat/engine/cuts.h>
+#include <remat/engine/planned_cuts.h>
 #include <remat/planner/memory_plan.h>
 #include <remat/planner/memory_planner.h>
 
@@ -33,7 +33,8 @@ class StepVariant {
   StepVariant(StepSignature signature, MemoryPlan plan);
 
   const StepSignature& signature() const { return signature_; }
-  const Cuts& cuts() const { return cuts_; }
+  /// Cuts for its next step; null if the function runs outside of regions.
+  const std::shared_ptr<PlannedCuts>& cuts() const { return cuts_; }
   const std::optional<MemoryPlan>& plan() const { return plan_; }
 
   /// True while steps of this variant must be measured.
@@ -82,7 +83,7 @@ class StepVariant {
   int64_t static_bytes_ = 0;
   int measured_ = 0;
   int failed_ = 0;
-  Cuts cuts_;
+  std::shared_ptr<PlannedCuts> cuts_;
   std::optional<MemoryPlan> plan_;
   std::string limit_;
 };

@@ -168,13 +168,13 @@ void StepVariants::came(const StepSignature& signature,
 
 std::shared_ptr<StepVariant> StepVariants::find(const StepVariant& ran,
                                                 const TapeDifference& difference) const {
-  if (ran.cuts().expected->any_ops) return nullptr;  // the ops of `ran` are not known
+  if (ran.cuts()->expected->any_ops) return nullptr;  // the ops of `ran` are not known
   for (const auto& variant : variants_) {
     if (variant.get() == &ran || !(variant->signature() == ran.signature())) continue;
-    const auto& tape = variant->cuts().expected;
-    if (!tape) continue;
+    if (!variant->cuts()) continue;
+    const auto& tape = variant->cuts()->expected;
     const bool is_it = tape->any_ops ? saves_nothing(difference)
-                                     : differs_so(*tape, *ran.cuts().expected, difference);
+                                     : differs_so(*tape, *ran.cuts()->expected, difference);
     if (is_it) return variant;
   }
   return nullptr;

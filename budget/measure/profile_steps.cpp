@@ -38,8 +38,6 @@ class GradientsApart {
  public:
   /// Adds to `leaves`, which must outlive this object, the leaves that backward reaches.
   explicit GradientsApart(std::vector<at::Tensor>& leaves);
-  GradientsApart(const GradientsApart&) = delete;
-  GradientsApart& operator=(const GradientsApart&) = delete;
   ~GradientsApart();
 
  private:
@@ -144,10 +142,12 @@ std::unique_ptr<StepMeasurement> measurement_of(const StepRecording& recording,
 
 /// Runs a step. `after_forward(recording)` is called before backward.
 template <class AfterForward>
-StepLog measure_step(StepRunner& runner, const Cuts& cuts, AfterForward&& after_forward) {
+StepLog measure_step(StepRunner& runner, const std::string& name,
+                     std::shared_ptr<const PlannedCuts> cuts, AfterForward&& after_forward) {
   StepRecording recording;
   const std::shared_ptr<void> dropped_at_end(nullptr, [&](void*) { runner.drop(); });
-  runner.forward(cuts, &recording);
+  runner.forward({.name = name, .replay = ReplayEngine::kTape, .plan = std::move(cuts)},
+                 &recording);
   recording.end_forward();
   after_forward(recording);
   runner.backward();
@@ -164,19 +164,20 @@ StepProfile profile_steps(StepRunner& runner, const ProfileOptions& options) {
   PendingStep::here().cancel();
   std::unique_ptr<StepMeasurement> measurement;
   std::vector<at::Tensor> leaves;
-  Cuts cuts{.plain_calls = true};
+  const auto cuts = std::make_shared<PlannedCuts>();
   std::unique_ptr<GradientsApart> apart;
   const auto learn = [&](const StepRecording& recording) {
     measurement = measurement_of(recording, options.name, leaves);
     for (const int32_t position : measuring_cuts(measurement->profile()))
-      cuts.positions.push_back(static_cast<size_t>(position));
+      cuts->positions.push_back(static_cast<size_t>(position));
     apart = std::make_unique<GradientsApart>(leaves);
   };
-  check_backward(measure_step(runner, StepMeasurement::first_cuts(), learn), options.name);
+  check_backward(measure_step(runner, options.name, StepMeasurement::first_cuts(), learn),
+                 options.name);
   for (const auto i : c10::irange(options.steps)) {
     apart.reset();
     apart = std::make_unique<GradientsApart>(leaves);
-    StepLog log = measure_step(runner, cuts, [](const StepRecording&) {});
+    StepLog log = measure_step(runner, options.name, cuts, [](const StepRecording&) {});
     check_backward(log, options.name);
     TORCH_CHECK(measurement->add_step(log), "[profile] '", options.name,
                 "': expected each step to run the same ops, got others in step ", i + 1,

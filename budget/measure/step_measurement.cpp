@@ -159,9 +159,11 @@ StepLog counted_on(StepLog log, c10::Device device) {
 
 }  // namespace
 
-Cuts StepMeasurement::first_cuts() {
-  constexpr size_t kLeastBytes = 4096;  // segments of less memory are not worth a cut
-  return {.rest_bytes = kLeastBytes, .plain_calls = true, .while_recorded = true};
+std::shared_ptr<const PlannedCuts> StepMeasurement::first_cuts() {
+  auto cuts = std::make_shared<PlannedCuts>();
+  cuts->rest_bytes = 4096;  // segments of less memory are not worth a cut
+  cuts->while_recorded = true;
+  return cuts;
 }
 
 std::unique_ptr<StepMeasurement> StepMeasurement::of(std::string name, StepLog forward) {

@@ -8,7 +8,6 @@
 #include <c10/util/irange.h>
 
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <unordered_map>
 #include <utility>
@@ -35,14 +34,6 @@ void note_result(KeptTensor& kept, const CallOutput& output, size_t position) {
 }
 
 }  // namespace
-
-uint64_t NamedCall::hash() const {
-  return std::hash<std::string>()(name) * 4 + static_cast<uint64_t>(policy);
-}
-
-std::string NamedCall::str() const {
-  return c10::str("call '", name, "' (", policy_name(policy), ")");
-}
 
 CallProduct::CallProduct(size_t call, const at::Tensor& tensor)
     : CallProduct(call, tensor, /*is_written=*/false) {}

@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Checking cuts before a tape is recorded; hashes and messages for the tape that a plan expects.
+// Checking the cuts of a region before its tape is recorded.
 #include <remat/engine/cuts.h>
 
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 
 #include <algorithm>
-#include <functional>
 #include <tuple>
 #include <vector>
-
-#include <remat/engine/expected_tape.h>
-#include <remat/engine/hash_mix.h>
-#include <remat/engine/offload_store.h>
 
 namespace remat {
 namespace {
@@ -61,45 +56,7 @@ void check_kept(const std::vector<Cuts::Kept>& keep, const std::string& where) {
   }
 }
 
-void check_room(const OffloadTerms& planned, const OffloadTerms& store, const std::string& where) {
-  const char* const advice =
-      ": what has no room would stay. Use the store that it was planned with, or plan with this "
-      "one.";
-  TORCH_CHECK_VALUE(store.max_bytes >= planned.max_bytes, where,
-                    "offload_store: expected max_bytes of at least ", planned.max_bytes,
-                    ", as the plan was made for, got ", store.max_bytes, advice);
-  TORCH_CHECK_VALUE(store.places.size() >= planned.places.size(), where, "offload_store: expected ",
-                    planned.places.size(), " memories, as the plan was made for, got ",
-                    store.places.size(), advice);
-  for (const auto i : c10::irange(planned.places.size())) {
-    TORCH_CHECK_VALUE(store.places[i].max_bytes >= planned.places[i].max_bytes, where,
-                      "offload_store: expected ", store.places[i].name, " of at least ",
-                      planned.places[i].max_bytes, " bytes, as the plan was made for, got ",
-                      store.places[i].max_bytes, advice);
-  }
-}
-
-std::string op_or_end(const std::string& op) {
-  return op.empty() ? "the end of the function" : op;
-}
-
 }  // namespace
-
-void check_offload(const Cuts& cuts, const OffloadStore& store, const std::string& where) {
-  const std::optional<OffloadTerms> limits = store.limits();
-  if (!cuts.offload || !limits) return;
-  const auto check = [&](int64_t OffloadTerms::*limit, const char* name) {
-    TORCH_CHECK_VALUE((*limits).*limit <= (*cuts.offload).*limit, where, "offload_store: expected ",
-                      name, " of at most ", (*cuts.offload).*limit,
-                      " bytes, as the plan was made for, got ", (*limits).*limit,
-                      ": the step would take more than was planned. Use the store that it was "
-                      "planned with, or plan with this one.");
-  };
-  check(&OffloadTerms::min_bytes, "min_bytes");
-  check(&OffloadTerms::prefetch_bytes, "prefetch_bytes");
-  check(&OffloadTerms::max_leaving_bytes, "max_leaving_bytes");
-  check_room(*cuts.offload, *limits, where);
-}
 
 void check_cuts(const Cuts& cuts, const std::string& where) {
   size_t last = 0;
@@ -114,41 +71,7 @@ void check_cuts(const Cuts& cuts, const std::string& where) {
                     " segments, got ", cuts.policies.size(),
                     ". Use null for segments without one.");
   check_groups(cuts, where);
-  TORCH_CHECK_VALUE(
-      !cuts.while_recorded || (cuts.positions.empty() && !cuts.keep && !cuts.expected), where,
-      "cuts.while_recorded: expected no positions, keep and expected beside it, ",
-      "got some. Leave them out.");
   if (cuts.keep) check_kept(*cuts.keep, where);
-}
-
-uint64_t ExpectedTape::hash_reads(std::string_view op, c10::ArrayRef<uint32_t> values) {
-  return hash_reads(std::hash<std::string_view>{}(op), values);
-}
-
-uint64_t ExpectedTape::hash_reads(size_t name_hash, c10::ArrayRef<uint32_t> values) {
-  uint64_t hash = name_hash;
-  for (const uint32_t value : values) hash = hash_mix(hash, value);
-  return hash;
-}
-
-uint64_t ExpectedTape::hash_makes(c10::ArrayRef<uint32_t> results,
-                                  c10::ArrayRef<std::pair<uint32_t, uint32_t>> writes) {
-  uint64_t hash = hash_mix(1, results.size());
-  for (const uint32_t value : results) hash = hash_mix(hash, value);
-  for (const auto& [before, after] : writes) hash = hash_mix(hash_mix(hash, before), after);
-  return hash;
-}
-
-std::string TapeDifference::str() const {
-  const std::string place = c10::str("record ", record, ", ", op_or_end(got), ", ");
-  if (in_slot)
-    return c10::str("expected the tensors that autograd saved then at ", place, "got others");
-  if (most_bytes > 0) {
-    return c10::str("expected ", most_bytes, " bytes of new memory or less up to ", place, "got ",
-                    got_bytes);
-  }
-  return c10::str("expected ", op_or_end(expected), " as record ", record, ", got ", op_or_end(got),
-                  expected == got ? " of other values" : "");
 }
 
 }  // namespace remat

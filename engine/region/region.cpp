@@ -141,13 +141,6 @@ const CallLog& Region::calls() const {
   return calls_ ? *calls_ : none;
 }
 
-Slot::Slot(size_t position, const at::Tensor& tensor)
-    : index(position),
-      meta(tensor),
-      version(tensor),
-      inner(is_of_python_class(tensor) ? std::make_unique<const InnerVersions>(tensor) : nullptr),
-      memory(memory_of(tensor)) {}
-
 Slot& Region::add_slot(const at::Tensor& tensor) {
   Slot& slot = slots_.emplace_back(slots_.size(), tensor);
   ++live_count_;

@@ -74,7 +74,6 @@ void ReplayBackwards::before_hooks(size_t count) {
 
 void ReplayBackwards::hooks_mismatch(size_t backward, size_t expected, size_t got) const {
   throw ReplayMismatch(
-      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
       c10::str("[replay] ", region_.label(), ", slot ", progress_.slot_count(), ", backward ",
                backward, " inside the function: expected to pass ", expected,
                " hooks on gradients as in the forward, got ", got,
@@ -83,13 +82,11 @@ void ReplayBackwards::hooks_mismatch(size_t backward, size_t expected, size_t go
 }
 
 void ReplayBackwards::roots_mismatch(size_t backward) const {
-  throw ReplayMismatch(
-      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-      c10::str(
-          "[replay] ", region_.label(), ", slot ", progress_.slot_count(), ", backward ", backward,
-          " inside the function: expected to begin at the parts of tensors that it began at in "
-          "the forward, got others: an index depends on state that has changed.",
-          kMakeItDepend));
+  throw ReplayMismatch(c10::str(
+      "[replay] ", region_.label(), ", slot ", progress_.slot_count(), ", backward ", backward,
+      " inside the function: expected to begin at the parts of tensors that it began at in "
+      "the forward, got others: an index depends on state that has changed.",
+      kMakeItDepend));
 }
 
 void ReplayBackwards::before_accumulate(const EdgeList& roots) {
@@ -107,14 +104,12 @@ void ReplayBackwards::compare_gradients(c10::ArrayRef<at::Tensor> gradients) {
   const size_t number = with_gradients_++;
   const auto& forward = region_.inner_backwards().gradients;
   if (number >= forward.size() || forward[number] == hash_of(gradients)) return;
-  throw ReplayMismatch(
-      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-      c10::str("[replay] ", region_.label(), ", slot ", progress_.slot_count(), ", backward ",
-               number,
-               " inside the function: expected the gradients that it gave in the forward, got "
-               "others. A hook on the gradient of a tensor from outside has been set or removed "
-               "since, or memory was written unseen. Set hooks before the region, and remove them "
-               "after backward."));
+  throw ReplayMismatch(c10::str(
+      "[replay] ", region_.label(), ", slot ", progress_.slot_count(), ", backward ", number,
+      " inside the function: expected the gradients that it gave in the forward, got "
+      "others. A hook on the gradient of a tensor from outside has been set or removed "
+      "since, or memory was written unseen. Set hooks before the region, and remove them "
+      "after backward."));
 }
 
 bool ReplayBackwards::is_mine(const torch::autograd::Node& node) const {

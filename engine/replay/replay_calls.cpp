@@ -143,8 +143,7 @@ void ReplayCalls::check_arguments(const CallRecord& record,
                       arguments[number].has_storage() &&
                       (size_bytes == 0 || arguments[number].storage().nbytes() == size_bytes);
     if (fits) return;
-    throw ReplayMismatch({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-                         c10::str(where(record), ": expected tensor argument ", number,
+    throw ReplayMismatch(c10::str(where(record), ": expected tensor argument ", number,
                                   " as in the forward, since what it holds is needed, got ",
                                   number < arguments.size() ? "another one" : "fewer arguments",
                                   ". Pass the same tensors in every run."));
@@ -272,7 +271,6 @@ void ReplayCalls::end(const CallResults& /*results*/) {
   }
   // The caller calls abandon() next.
   const ReplayMismatch error(
-      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
       c10::str(where(*record),
                ": expected the exception that it threw in the forward, got a result. Make what it "
                "does depend on its arguments."));

@@ -60,16 +60,14 @@ const NamedCall* ReplayComparison::call_at(size_t position) const {
 
 void ReplayComparison::call_mismatch(const NamedCall* expected, const NamedCall& got,
                                      size_t slot) const {
-  throw ReplayMismatch(
-      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-      c10::str(at_slot(region_, slot), ": expected ",
-               expected ? expected->str() : "no further named call", " as in the forward, got ",
-               got.str(), ". ", likely_cause({}, expected, {}, &got), kMakeItDepend));
+  throw ReplayMismatch(c10::str(at_slot(region_, slot), ": expected ",
+                                expected ? expected->str() : "no further named call",
+                                " as in the forward, got ", got.str(), ". ",
+                                likely_cause({}, expected, {}, &got), kMakeItDepend));
 }
 
 void ReplayComparison::call_missing(const NamedCall& expected, size_t slot) const {
-  throw ReplayMismatch({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-                       c10::str(at_slot(region_, slot), ": expected ", expected.str(),
+  throw ReplayMismatch(c10::str(at_slot(region_, slot), ": expected ", expected.str(),
                                 " as in the forward, got the end of the function. ",
                                 likely_cause({}, &expected, {}, nullptr), kMakeItDepend));
 }
@@ -124,11 +122,10 @@ void ReplayComparison::mismatch(c10::ArrayRef<uint64_t> logged, size_t slot,
                                 const NamedCall* call) const {
   const c10::ArrayRef<uint64_t> replayed = words_.get();
   const NamedCall* const expected = call_at(position_);
-  throw ReplayMismatch(
-      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-      c10::str(at_slot(region_, slot), ", op ", count_, ": expected ", describe(logged, expected),
-               " as in the forward, got ", describe(replayed, call), ". ",
-               likely_cause(logged, expected, replayed, call), kMakeItDepend));
+  throw ReplayMismatch(c10::str(at_slot(region_, slot), ", op ", count_, ": expected ",
+                                describe(logged, expected), " as in the forward, got ",
+                                describe(replayed, call), ". ",
+                                likely_cause(logged, expected, replayed, call), kMakeItDepend));
 }
 
 }  // namespace remat

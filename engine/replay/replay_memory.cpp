@@ -253,7 +253,6 @@ void ReplayMemory::check_known(const OpCall& call, size_t argument, const at::Te
                             : known.contains(span_of(layout));
   if (is_known) return;
   throw ReplayMismatch(
-      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
       c10::str(at_slot(region_, slot), ", op ", call.info().name(),
                ": expected to read the parts of a tensor from outside the region that the forward "
                "read (",

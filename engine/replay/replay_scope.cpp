@@ -89,8 +89,7 @@ void ReplayScope::check_complete() const {
   } catch (const ReplayMismatch& mismatch) {
     const std::string lists = comparison_.op_lists();
     if (lists.empty()) throw;
-    throw ReplayMismatch({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-                         c10::str(mismatch.what_without_backtrace(), "\n", lists));
+    throw ReplayMismatch(c10::str(mismatch.what_without_backtrace(), "\n", lists));
   }
 }
 

@@ -30,8 +30,6 @@ class TensorHooks {
   /// may occur twice.
   TensorHooks(c10::ArrayRef<at::Tensor> arguments, c10::ArrayRef<at::Tensor> captured,
               const RegionBody& body);
-  TensorHooks(const TensorHooks&) = delete;
-  TensorHooks& operator=(const TensorHooks&) = delete;
   ~TensorHooks();
 
   /// True if a backward from `roots` would run hooks on tensors whose hooks have changed.

@@ -16,11 +16,11 @@
 #include <remat/budget/auto_checkpoint.h>
 #include <remat/engine/blocking_wait.h>
 #include <remat/engine/cuts.h>
+#include <remat/engine/determinism.h>
 #include <remat/engine/is_recomputing.h>
 #include <remat/engine/offload_store.h>
 #include <remat/engine/op_call.h>
 #include <remat/engine/region_policy.h>
-#include <remat/engine/replay_comparison.h>
 #include <remat/engine/replay_mismatch.h>
 #include <remat/engine/saved_tensors_pair.h>
 #include <remat/engine/state_hook.h>
@@ -30,9 +30,7 @@
 #include <remat/inspect/recorder.h>
 #include <remat/inspect/region_saves.h>
 #include <remat/inspect/region_tapes.h>
-#include <remat/inspect/replay_clock.h>
 #include <remat/inspect/saved_tensors_report.h>
-#include <remat/inspect/trace.h>
 #include <remat/offload/disk_memory.h>
 #include <remat/offload/mask_store.h>
 #include <remat/offload/offload_engine.h>

@@ -198,7 +198,6 @@ ChainModel::ChainModel(const Chain& from, OptionClass option_class, int exact_op
   for (const MergePattern& merge : from.merges) {
     Merge mapped;
     mapped.type = type_of[merge.block_type];
-    mapped.named = merge.block_type;
     for (const int type : merge.pattern) mapped.pattern.push_back(type_of[type]);
     merges.push_back(std::move(mapped));
   }

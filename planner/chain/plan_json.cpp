@@ -21,18 +21,6 @@ ordered_json row_json(const PlanRow& row) {
           {"ops", std::move(ops)}};
 }
 
-ordered_json held_json(const std::vector<PeakHolding>& held) {
-  ordered_json all = ordered_json::array();
-  for (const PeakHolding& holding : held) {
-    all.push_back({{"what", holding.what},
-                   {"position", holding.position},
-                   {"region", holding.region},
-                   {"slot", holding.slot},
-                   {"bytes", holding.bytes}});
-  }
-  return all;
-}
-
 }  // namespace
 
 std::string Plan::to_json() const {
@@ -57,10 +45,7 @@ std::string Plan::to_json() const {
                        {"groups", std::move(group_list)},
                        {"profile", profile_digest},
                        {"least_budget", least_budget_bytes}};
-  if (!feasible) {
-    json["least_at"] = peak_region;
-    json["held"] = held_json(held);
-  }
+  if (!feasible) json["least_at"] = peak_region;
   return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 
 #include <remat/planner/sequence_solver.h>
+#include <remat/policy/budget_text.h>
 #include "lower_bound.h"
 #include "planned_chain.h"
 
@@ -50,9 +52,8 @@ using detail::ScheduledRegion;
 struct Planner::State {
   State(const Profile& profile, const PlannerOptions& options)
       : chain(profile,
-              options.plan_class == PlanClass::kAll ? OptionClass::kAll : OptionClass::kSaveOnly,
-              std::clamp(options.exact_ops, 0, 20)),
-        solver(chain.model, options.max_breakpoints, options.progress),
+              options.plan_class == PlanClass::kAll ? OptionClass::kAll : OptionClass::kSaveOnly),
+        solver(chain.model, options.max_breakpoints),
         bound(chain.model) {
     const double ideal_us = detail::to_us(chain.model.ideal_time);
     std::vector<FrontierPoint> points;
@@ -170,16 +171,28 @@ Plan Planner::plan(int64_t budget_bytes) const {
   return plan;
 }
 
+int64_t Planner::budget_bytes(std::string_view text) const {
+  const int64_t peak = frontier().no_checkpoint_peak_bytes();
+  if (const std::optional<int64_t> bytes = detail::bytes_of(text, peak)) return *bytes;
+  const std::optional<double> fraction = detail::fraction_of(text);
+  if (!fraction) {
+    throw std::invalid_argument(
+        "[planner] budget: expected bytes with a unit (2.5GiB, 300MB, 4096B), a percentage of the "
+        "no-checkpoint peak (60%), or a number from 0 (each layer checkpointed) to 1 (nothing runs "
+        "twice), got \"" +
+        std::string(text) + "\". Give one of these.");
+  }
+  if (*fraction == 1) return peak;
+  const int64_t least = layer_checkpoint().simulated_peak_bytes;
+  return least + static_cast<int64_t>(*fraction * static_cast<double>(peak - least));
+}
+
 Plan Planner::layer_checkpoint() const {
   Plan plan = detail::to_plan(state_->chain, layer_schedule(state_->chain.model));
   plan.feasible = true;
   plan.budget_bytes = plan.simulated_peak_bytes;
   state_->add_bounds(plan);
   return plan;
-}
-
-std::vector<SlotReport> Planner::explain(const Plan& plan, std::string_view slot) const {
-  return detail::slot_reports(state_->chain, plan, slot);
 }
 
 }  // namespace remat

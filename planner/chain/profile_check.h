@@ -6,8 +6,8 @@
 #include <string>
 
 #include <remat/planner/chain.h>
-#include <remat/planner/json_tree.h>
 #include <remat/planner/profile.h>
+#include <remat/policy/json_tree.h>
 
 namespace remat::detail {
 

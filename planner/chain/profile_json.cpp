@@ -4,8 +4,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include <remat/planner/json_tree.h>
 #include <remat/planner/profile.h>
+#include <remat/policy/json_tree.h>
 
 #include "profile_check.h"
 
@@ -76,7 +76,8 @@ ordered_json op_json(const ProfileOp& op) {
 
 Profile Profile::from_json(std::string_view text, const std::string& source) {
   const detail::JsonNode root = detail::parse_json(text, "profile", source);
-  const JsonValue value(root, "profile", source);
+  const JsonValue value(root, "profile", source, "",
+                        "See planner/chain/schema/profile.schema.json.");
   value.check_members(
       {"time_unit", "byte_unit", "block_types", "chain"},
       {"name", "link_gbps", "merge_patterns", "ideal_time", "frontier", "best_known", "meta",

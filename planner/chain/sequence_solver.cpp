@@ -67,8 +67,7 @@ std::vector<int> part_ids(const std::vector<int>& chain) {
 
 }  // namespace
 
-SequenceSolver::SequenceSolver(const ChainModel& model, size_t max_breakpoints,
-                               const std::function<void(double)>& progress)
+SequenceSolver::SequenceSolver(const ChainModel& model, size_t max_breakpoints)
     : model_(model),
       ids_(part_ids(model.chain)),
       parts_(static_cast<size_t>(*std::max_element(ids_.begin(), ids_.end())) + 1) {
@@ -86,10 +85,6 @@ SequenceSolver::SequenceSolver(const ChainModel& model, size_t max_breakpoints,
       if (limit != 0 && least.best().size() > limit) exact_ = false;
       part = limit == 0 ? least.best() : thin_out(least.best(), limit);
       breakpoints += part.size();
-    }
-    if (progress) {
-      const double done = static_cast<double>(size) / static_cast<double>(length);
-      progress(done * done * done);  // longer parts have more choices and more steps
     }
   }
 }

@@ -13,10 +13,9 @@ namespace {
 /// Tracks which tensors exist, and counts their bytes.
 class Machine {
  public:
-  Machine(const ChainModel& model, const Schedule& schedule, size_t stop_at)
+  Machine(const ChainModel& model, const Schedule& schedule)
       : model_(model),
         schedule_(schedule),
-        stop_at_(stop_at),
         chain_(model.length() + 1, 0),
         chain_gradient_(model.length() + 1, 0),
         tensors_(schedule.regions.size()) {
@@ -41,7 +40,6 @@ class Machine {
           set(chain_[event.index], chain_bytes(event.index), false);
           break;
       }
-      if (is_stopped()) break;
     }
     return std::move(result_);
   }
@@ -51,9 +49,6 @@ class Machine {
     throw std::logic_error("[simulator] region " + std::to_string(position) + ": expected " + what +
                            ", got none. Report this.");
   }
-
-  /// True once the moment `stop_at`, at which the holdings are listed, has come.
-  bool is_stopped() const { return moment_ > 0 && moment_ == stop_at_; }
 
   int64_t chain_bytes(size_t i) const {
     return i == 0 ? model_.input_bytes(0) : model_.output_bytes(i - 1);
@@ -66,15 +61,10 @@ class Machine {
   }
 
   /// Advances the time by an op's duration and compares the bytes with the peak.
-  void moment(size_t position, int type, int op, int64_t workspace, Ticks duration,
-              bool in_backward) {
-    if (is_stopped()) return;
+  void moment(size_t position, int op, int64_t workspace, Ticks duration, bool in_backward) {
     result_.time += duration;
-    ++moment_;
-    if (is_stopped()) list_held(position, type, op, workspace);
     if (live_ + workspace <= result_.peak) return;
     result_.peak = live_ + workspace;
-    result_.peak_step = moment_;
     result_.peak_position = position;
     result_.peak_op = op;
     result_.peak_in_backward = in_backward;
@@ -95,7 +85,7 @@ class Machine {
     }
     for (const int out : op.outs)
       set(flag(tensors, block, out, first, after), block.tensors[out].bytes, true);
-    moment(first, type, u, op.fwd_tmp, op.fwd, in_backward);
+    moment(first, u, op.fwd_tmp, op.fwd, in_backward);
   }
 
   /// Runs all ops in order. An inner tensor that is not in `keep` is freed after its last reader.
@@ -117,9 +107,7 @@ class Machine {
     const int type = model_.chain[position];
     std::vector<char> tensors(model_.types[type].tensors.size(), 0);
     const std::vector<char> keep(tensors.size(), 0);
-    running_ = &tensors;
     run_forward(tensors, type, position, position + 1, keep);
-    running_ = nullptr;
     if (!stays) set(chain_[position], chain_bytes(position), false);
   }
 
@@ -139,11 +127,8 @@ class Machine {
     if (!chain_gradient_[after]) missing("the gradient of its output", region.first);
     replay(region, tensors, after);
     std::vector<char> gradients(tensors.size(), 0);
-    gradients_ = &gradients;
-    for (size_t u = block.ops.size(); u-- > 0 && !is_stopped();)
+    for (size_t u = block.ops.size(); u-- > 0;)
       backward_op(region, tensors, gradients, static_cast<int>(u), after);
-    if (is_stopped()) return;
-    gradients_ = nullptr;
     set(chain_[after], block.output_bytes(), false);
     for (size_t t = 1; t < tensors.size(); ++t) {
       if (tensors[t] || (gradients[t] && static_cast<int>(t) != block.output))
@@ -186,7 +171,7 @@ class Machine {
     for (const int in : op.ins) {
       if (block.tensors[in].has_gradient) set(gradient(in), block.tensors[in].bytes, true);
     }
-    moment(region.first, region.type, u, op.bwd_tmp, op.bwd, true);
+    moment(region.first, u, op.bwd_tmp, op.bwd, true);
     set(gradient(op.outs[0]), block.tensors[op.outs[0]].bytes, false);
     for (const int need : op.backward_needs) {
       if (need == 0 || block.tensors[need].first_backward_user != u) continue;
@@ -194,52 +179,19 @@ class Machine {
     }
   }
 
-  void list_held(size_t position, int type, int op, int64_t workspace) {
-    std::vector<Holding>& held = result_.held;
-    if (workspace > 0) held.push_back({Holding::Kind::kWorkspace, position, type, op, workspace});
-    for (size_t i = 0; i < chain_.size(); ++i) {
-      if (chain_[i]) held.push_back({Holding::Kind::kChainTensor, i, 0, 0, chain_bytes(i)});
-      if (chain_gradient_[i])
-        held.push_back({Holding::Kind::kChainGradient, i, 0, 0, chain_bytes(i)});
-    }
-    const auto list = [&](const std::vector<char>& flags, Holding::Kind kind, size_t first,
-                          int of_type) {
-      for (size_t t = 1; t < flags.size(); ++t) {
-        if (flags[t])
-          held.push_back(
-              {kind, first, of_type, static_cast<int>(t), model_.types[of_type].tensors[t].bytes});
-      }
-    };
-    for (size_t i = 0; i < tensors_.size(); ++i) {
-      list(tensors_[i], Holding::Kind::kTensor, schedule_.regions[i].first,
-           schedule_.regions[i].type);
-    }
-    if (running_ != nullptr) list(*running_, Holding::Kind::kTensor, position, type);
-    if (gradients_ != nullptr) list(*gradients_, Holding::Kind::kGradient, position, type);
-    std::stable_sort(held.begin(), held.end(),
-                     [](const Holding& a, const Holding& b) { return a.bytes > b.bytes; });
-  }
-
   const ChainModel& model_;
   const Schedule& schedule_;
-  size_t stop_at_;
-  std::vector<char> chain_;                     // true if x_i exists
-  std::vector<char> chain_gradient_;            // true if the gradient of x_i exists
-  std::vector<std::vector<char>> tensors_;      // per scheduled region, its inner tensors
-  const std::vector<char>* running_ = nullptr;  // Inner tensors of a forward-only run
-  const std::vector<char>* gradients_ = nullptr;
+  std::vector<char> chain_;                 // true if x_i exists
+  std::vector<char> chain_gradient_;        // true if the gradient of x_i exists
+  std::vector<std::vector<char>> tensors_;  // per scheduled region, its inner tensors
   int64_t live_ = 0;
-  size_t moment_ = 0;
   Simulation result_;
 };
 
 }  // namespace
 
-Simulation simulate(const ChainModel& model, const Schedule& schedule, bool list_held) {
-  constexpr size_t never = 0;
-  Simulation simulation = Machine(model, schedule, never).run();
-  if (list_held) simulation.held = Machine(model, schedule, simulation.peak_step).run().held;
-  return simulation;
+Simulation simulate(const ChainModel& model, const Schedule& schedule) {
+  return Machine(model, schedule).run();
 }
 
 // The arithmetic takes only the four numbers of each region's Option.

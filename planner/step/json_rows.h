@@ -11,9 +11,9 @@
 #include <vector>
 
 #include <remat/planner/digest.h>
-#include <remat/planner/json_tree.h>
 #include <remat/planner/memory_plan.h>
 #include <remat/planner/step_profile.h>
+#include <remat/policy/json_tree.h>
 
 namespace remat::detail {
 

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include <remat/planner/budget_text.h>
+#include <remat/policy/budget_text.h>
 
 namespace remat {
 

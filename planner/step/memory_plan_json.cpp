@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "json_rows.h"
-#include "offload_terms.h"
+#include "offload_json.h"
 #include "step_check.h"
 #include "step_graph.h"
 

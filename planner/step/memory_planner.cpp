@@ -9,9 +9,9 @@
 #include <stdexcept>
 #include <string>
 
-#include <remat/planner/budget_text.h>
+#include <remat/policy/budget_text.h>
 
-#include "offload_terms.h"
+#include "offload_json.h"
 #include "plan_search.h"
 #include "step_bound.h"
 

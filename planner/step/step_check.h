@@ -3,8 +3,8 @@
 // Checks of profiles and of cuts.
 #pragma once
 
-#include <remat/planner/json_tree.h>
 #include <remat/planner/step_cuts.h>
+#include <remat/policy/json_tree.h>
 
 namespace remat::detail {
 

@@ -22,6 +22,7 @@
 #include <remat/budget/pending_step.h>
 #include <remat/budget/profile.h>
 #include <remat/budget/step_recording.h>
+#include <remat/engine/planned_cuts.h>
 #include <remat/inspect/allocation_listener.h>
 #include <remat/offload/offload_engine.h>
 #include <remat/planner/memory_plan.h>
@@ -37,11 +38,13 @@
 namespace remat::python {
 namespace {
 
-/// Calls forward(cuts, recording), with None for empty cuts. Takes the GIL.
-void call_forward(const py::object& forward, const Cuts& cuts, StepRecording* recording) {
+/// Calls forward(cuts, recording), with the cuts of the options as a handle for checkpoint(_cuts=),
+/// or None outside of regions. Takes the GIL.
+void call_forward(const py::object& forward, const CheckpointOptions* options,
+                  StepRecording* recording) {
   const py::gil_scoped_acquire gil;
-  const py::object given = cuts.empty() ? py::none() : py::cast(cuts);
-  forward(given, py::cast(recording, py::return_value_policy::reference));
+  const auto cuts = options ? std::const_pointer_cast<PlannedCuts>(options->plan) : nullptr;
+  forward(cuts, py::cast(recording, py::return_value_policy::reference));
 }
 
 /// A step made of Python functions. Call backward() under the GIL; the others take the GIL.
@@ -50,8 +53,8 @@ class PythonRunner final : public StepRunner {
   PythonRunner(py::object forward, py::object backward, py::object drop)
       : forward_(std::move(forward)), backward_(std::move(backward)), drop_(std::move(drop)) {}
 
-  void forward(const Cuts& cuts, StepRecording* recording) override {
-    call_forward(forward_, cuts, recording);
+  void forward(const CheckpointOptions& options, StepRecording* recording) override {
+    call_forward(forward_, &options, recording);
   }
 
   void backward() override { backward_(); }
@@ -90,9 +93,9 @@ void run_step(AutoCheckpoint& planned, const py::object& forward, const py::tupl
               const py::dict& kwargs, bool is_training) {
   const StepSignature signature = signature_of(args, kwargs, is_training);
   const py::gil_scoped_release released;  // run() may wait for a thread that needs the GIL
-  planned.run(
-      [&](const Cuts& cuts, StepRecording* recording) { call_forward(forward, cuts, recording); },
-      signature);
+  planned.run([&](const CheckpointOptions* options,
+                  StepRecording* recording) { call_forward(forward, options, recording); },
+              signature);
 }
 
 /// Calls function(*args, **kwargs) without torch.compile compiling anything in it.
@@ -296,9 +299,10 @@ void add_plan(py::module_& m) {
 }
 
 void add_auto_checkpoint(py::module_& m) {
-  py::class_<Cuts>(m, "_PlannedCuts")
-      .def_readonly("is_unknown", &Cuts::while_recorded)
-      .def_property_readonly("moves", [](const Cuts& cuts) { return cuts.offload.has_value(); });
+  py::class_<PlannedCuts, std::shared_ptr<PlannedCuts>>(m, "_PlannedCuts")
+      .def_readonly("is_unknown", &PlannedCuts::while_recorded)
+      .def_property_readonly("moves",
+                             [](const PlannedCuts& cuts) { return cuts.offload.has_value(); });
   py::class_<AutoCheckpoint, std::shared_ptr<AutoCheckpoint>>(m, "_AutoCheckpoint")
       .def(py::init(&make_auto_checkpoint))
       .def("run", torch::wrap_pybind_function(run_step))

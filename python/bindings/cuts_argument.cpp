@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <remat/budget/plan_cuts.h>
+#include <remat/engine/planned_cuts.h>
 #include <remat/planner/memory_plan.h>
 
 #include "errors.h"
@@ -78,10 +79,6 @@ Cuts::Kept as_kept(const std::string& name, PyObject* value) {
 void set_cuts(Settings& settings, PyObject* value) {
   Cuts& cuts = settings.options.cuts;
   if (value == Py_None) return;
-  if (py::isinstance<Cuts>(value)) {
-    cuts = py::handle(value).cast<const Cuts&>();
-    return;
-  }
   cuts.positions = as_sizes("cuts.positions", attribute_of_cuts(value, "positions").get());
   THPObjectPtr groups = attribute_of_cuts(value, "groups");
   for_each_item("cuts.groups", groups.get(), [&](const std::string& name, PyObject* group) {
@@ -102,20 +99,23 @@ void set_cuts(Settings& settings, PyObject* value) {
 
 void set_plan(Settings& settings, PyObject* value) {
   if (value == Py_None) return;
-  TORCH_CHECK_VALUE(settings.options.cuts.empty(),
-                    "[checkpoint] plan: expected no cuts beside it, got some. Leave one out.");
   TORCH_CHECK_TYPE(py::isinstance<MemoryPlan>(value),
                    "[checkpoint] plan: expected a MemoryPlan, got ", type_of(value),
                    ". profile(fn)(*args).plan(budget) gives one.");
-  settings.options.cuts = cuts_of(py::handle(value).cast<const MemoryPlan&>());
-  settings.options.replay = ReplayEngine::kTape;
-  settings.options.cuts.differs = [told = std::make_shared<std::atomic<bool>>(false)](
-                                      const TapeDifference& difference) {
+  const std::shared_ptr<PlannedCuts> cuts = cuts_of(py::handle(value).cast<const MemoryPlan&>());
+  cuts->differs = [told = std::make_shared<std::atomic<bool>>(false)](
+                      const TapeDifference& difference) {
     if (told->exchange(true)) return;
     TORCH_WARN("[checkpoint] plan: ", difference.str(),
                ": this is another step than the one that was planned. From there on it is cut by "
                "bytes, and may take more than the budget. Plan for this step.");
   };
+  settings.options.plan = cuts;
+  settings.options.replay = ReplayEngine::kTape;
+}
+
+void set_planned_cuts(Settings& settings, PyObject* value) {
+  settings.options.plan = py::handle(value).cast<std::shared_ptr<PlannedCuts>>();
 }
 
 }  // namespace remat::python

@@ -195,12 +195,6 @@ Tells the region that recomputed code reads these results of SAVE calls in a way
 see (through .numpy() or a pointer), or avoids implicit_keep's warning or error. A view stands for the
 whole tensor. Does nothing for other tensors, in a replay, and outside regions.)";
 
-constexpr const char* kReplayClockDoc =
-    R"(ReplayClock()
-
-Counts the CPU time of replays from tapes while it is open: with ReplayClock() as clock: ...;
-clock.cpu_seconds(). Meanwhile ops in regions take some hundred nanoseconds more. Thread-safe.)";
-
 constexpr const char* kMemoryMeterDoc =
     R"(MemoryMeter()
 

@@ -23,7 +23,6 @@
 #include <remat/inspect/recorder.h>
 #include <remat/inspect/region_saves.h>
 #include <remat/inspect/region_tapes.h>
-#include <remat/inspect/replay_clock.h>
 #include <remat/inspect/saved_tensors_report.h>
 #include <remat/recording/html_report.h>
 
@@ -241,36 +240,12 @@ void add_recorder(py::module_& m) {
         }));
 }
 
-/// ReplayClock for Python: counts until it is closed, and keeps the count after that.
-class Clock {
- public:
-  double cpu_seconds() { return clock_ ? clock_->cpu_seconds() : counted_; }
-  void close() {
-    counted_ = cpu_seconds();
-    clock_.reset();
-  }
-
- private:
-  std::unique_ptr<ReplayClock> clock_ = std::make_unique<ReplayClock>();
-  double counted_ = 0;
-};
-
-void add_replay_clock(py::module_& m) {
-  py::class_<Clock>(m, "ReplayClock", kReplayClockDoc)
-      .def(py::init<>())
-      .def("cpu_seconds", &Clock::cpu_seconds)
-      .def("close", &Clock::close)
-      .def("__enter__", [](py::object self) { return self; })
-      .def("__exit__", [](Clock& clock, const py::args& /*exception*/) { clock.close(); });
-}
-
 }  // namespace
 
 void add_reports(PyObject* module) {
   auto m = py::reinterpret_borrow<py::module_>(module);
   add_memory_meter(m);
   add_recorder(m);
-  add_replay_clock(m);
   add_memory_report(m);
   add_region_tapes(m);
   m.def("_current_memory_report", torch::wrap_pybind_function(current_memory_report));

@@ -197,6 +197,7 @@ constexpr std::array kOptions{
     Option{"offload_inputs", &CheckpointOptions::offload_inputs},
     Option{"generators", set_generators},
     Option{"_any_output", set_any_output},
+    Option{"_cuts", set_planned_cuts},
     Option{"_op_site", set_op_site},
 };
 

@@ -63,4 +63,7 @@ void set_cuts(Settings& settings, PyObject* value);
 /// Takes checkpoint(plan=...): None, or a MemoryPlan, which implies replay="tape" and its cuts.
 void set_plan(Settings& settings, PyObject* value);
 
+/// Takes checkpoint(_cuts=...): the handle that auto_checkpoint() and profile() pass on.
+void set_planned_cuts(Settings& settings, PyObject* value);
+
 }  // namespace remat::python

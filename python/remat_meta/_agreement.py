@@ -23,7 +23,7 @@ import torch
 from . import _C, _default_group
 
 _VARIABLE = "REMAT_AGREEMENT"
-_OF_ONE_RANK = {_VARIABLE, "REMAT_RECORD", "REMAT_RECORD_LINES", "REMAT_TRACE", "REMAT_DEBUG"}  # ranks may differ in these
+_OF_ONE_RANK = {_VARIABLE, "REMAT_RECORD", "REMAT_RECORD_LINES", "REMAT_DEBUG"}  # ranks may differ in these
 
 _PATIENCE_S = 3.0  # wait in the first backward, for ranks that have met no region, or only some of this rank's
 _LATER_PATIENCE_S = 1.0  # wait in a later backward, when this rank has met another region

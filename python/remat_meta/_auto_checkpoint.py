@@ -95,7 +95,7 @@ class _AutoCheckpointed:
 
     def _run_region(self, cuts, recording, args, kwargs):
         name, store = self._options["name"], self._options["offload"] if cuts.moves else None
-        region = checkpoint(replay="tape", region_name=name, cuts=cuts, offload_store=store, _any_output=True)(self._function())
+        region = checkpoint(replay="tape", region_name=name, _cuts=cuts, offload_store=store, _any_output=True)(self._function())
         is_measured = recording is not None
         names = named_by_module(recording, self._module) if is_measured else contextlib.nullcontext()
         with names, checkpoints_on_remat() if is_measured and cuts.is_unknown else contextlib.nullcontext():

@@ -132,7 +132,7 @@ def profile(
         def forward(cuts, recording):
             nonlocal result
             with named_by_module(recording):
-                result = checkpoint(replay="tape", region_name=label, cuts=cuts)(fn)(*args, **kwargs)
+                result = checkpoint(replay="tape", region_name=label, _cuts=cuts)(fn)(*args, **kwargs)
 
         def drop():
             nonlocal result

@@ -50,7 +50,7 @@ def another_variable_differs():
 
 @check
 def variables_of_one_rank_may_differ():
-    with variable("REMAT_TRACE", "stderr") if rank() == 0 else contextlib.nullcontext():
+    with variable("REMAT_RECORD_LINES", "1") if rank() == 0 else contextlib.nullcontext():
         step(pointwise)
 
 

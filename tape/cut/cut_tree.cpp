@@ -9,7 +9,7 @@
 
 namespace remat {
 
-CutTree::CutTree(const Cuts& cuts)
+CutTree::CutTree(const PlannedCuts& cuts)
     : first_group_(cuts.segment_count()),
       planned_(cuts.segment_count()),
       adds_to_(cuts.while_recorded ? first_group_ : kRoot) {

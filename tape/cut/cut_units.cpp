@@ -15,7 +15,7 @@
 
 namespace remat {
 
-CutUnits::CutUnits(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> root,
+CutUnits::CutUnits(Tape& tape, const PlannedCuts& cuts, std::shared_ptr<Region> root,
                    std::shared_ptr<const TapeReplayer> whole, const CutValues& kept)
     : tape_(tape),
       root_(std::move(root)),

@@ -12,7 +12,7 @@
 
 namespace remat {
 
-TapeCutter::TapeCutter(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> root,
+TapeCutter::TapeCutter(Tape& tape, const PlannedCuts& cuts, std::shared_ptr<Region> root,
                        std::shared_ptr<const TapeReplayer> whole, CutValues::Keep keep)
     : tape_(tape),
       kept_(std::move(keep)),
@@ -118,7 +118,7 @@ void TapeCutter::count_record() {
   next_cut_ = rest_.is_look_due() ? NextCut::kLook : NextCut::kPlanned;
 }
 
-/// See Note [Where the rest is cut] and Cuts::while_recorded.
+/// See Note [Where the rest is cut] and PlannedCuts::while_recorded.
 void TapeCutter::look_for_cut() {
   const std::unordered_map<uint32_t, size_t> saved = bytes_saved();
   size_t most = phase_ == Phase::kDiffers ? rest_.max_at_first_cut() : 0;

@@ -62,20 +62,18 @@ size_t Tape::size_bytes() const {
          of(outside_) + of(op_hashes_);
 }
 
-void Tape::visit_held(
-    c10::function_ref<void(const std::string&, const TensorMeta&, const HeldStorage&)> visit)
-    const {
-  for (const HeldSlot& slot : held_slots_) visit(slot.name, slot.meta, slot.storage);
+void Tape::visit_held(c10::function_ref<void(const KeptValue&)> visit) const {
+  for (const KeptValue& value : held_slots_) visit(value);
   for (const auto i : c10::irange(held_.size())) {
     if (held_[i].defined() && !held_[i].unsafeGetTensorImpl()->is_wrapped_number())
-      visit(c10::str("held by the tape ", i), TensorMeta(held_[i]), HeldStorage(held_[i]));
+      visit({c10::str("held by the tape ", i), TensorMeta(held_[i]), HeldStorage(held_[i])});
   }
   for (const auto i : c10::irange(outside_.size())) {
     // Tensors that others also hold (buffers, weights of which the tape has a view) live anyway.
     const c10::Storage storage = outside_[i].storage.lock();
     const bool others_have_it = storage && storage.use_count() > 2;
     if (outside_[i].meta && !others_have_it)
-      visit(c10::str("outside #", i), *outside_[i].meta, outside_[i].storage);
+      visit({c10::str("outside #", i), *outside_[i].meta, outside_[i].storage});
   }
 }
 

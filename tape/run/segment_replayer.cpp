@@ -23,7 +23,7 @@ void SegmentReplayer::visit_kept(c10::function_ref<void(const KeptValue&)> visit
     const CallProduct* const kept = input->kept();
     if (!kept) continue;
     visit({.name = c10::str("%", input->value(), " = ", whole_->tape()->maker(input->value())),
-           .tensor = kept->meta(),
+           .meta = kept->meta(),
            .storage = kept->storage()});
   }
 }

@@ -357,7 +357,6 @@ void TapeRun::check_hash(const TapeSlot& slot, size_t number, const at::Tensor& 
               ": expected the tensor as the forward saved it. Do not write it between forward "
               "and backward, or save a clone.");
   throw ReplayMismatch(
-      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
       c10::str("[replay] ", region_.label(), ", slot ", number,
                ": expected the values that the forward saved (", saved.meta.str(),
                "), got others from its tape. Something wrote memory in a way that the dispatcher "
@@ -369,8 +368,7 @@ void TapeRun::check_hash(const TapeSlot& slot, size_t number, const at::Tensor& 
 }
 
 void TapeRun::fail(const TapeRecord& record, const char* what) const {
-  throw ReplayMismatch({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-                       c10::str("[replay] ", region_.label(), ", op ", record.op->name(),
+  throw ReplayMismatch(c10::str("[replay] ", region_.label(), ", op ", record.op->name(),
                                 ": expected from the tape what the forward got, got ", what,
                                 ". Use replay = kFunction."));
 }

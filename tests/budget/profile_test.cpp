@@ -9,6 +9,7 @@
 
 #include <remat/budget/plan_cuts.h>
 #include <remat/budget/profile.h>
+#include <remat/engine/planned_cuts.h>
 #include <remat/planner/memory_planner.h>
 #include <remat/remat.h>
 
@@ -51,9 +52,9 @@ std::pair<int64_t, at::Tensor> run(const Loss& loss) {
   return {peak, x.grad()};
 }
 
-Cuts checked_cuts_of(const MemoryPlan& plan) {
-  Cuts cuts = cuts_of(plan);
-  cuts.differs = [](const TapeDifference& difference) {
+std::shared_ptr<const PlannedCuts> checked_cuts_of(const MemoryPlan& plan) {
+  const std::shared_ptr<PlannedCuts> cuts = cuts_of(plan);
+  cuts->differs = [](const TapeDifference& difference) {
     FAIL_CHECK("record " << difference.record << " is " << difference.got);
   };
   return cuts;
@@ -71,7 +72,7 @@ void check_plans(const Loss& loss, int64_t clones = 0) {
     INFO("budget " << point.peak_bytes);
     const MemoryPlan plan = planner.plan(point.peak_bytes);
     const auto planned = checkpoint(
-        {.name = "planned", .replay = ReplayEngine::kTape, .cuts = checked_cuts_of(plan)})(loss);
+        {.name = "planned", .replay = ReplayEngine::kTape, .plan = checked_cuts_of(plan)})(loss);
     run(planned);
     const auto [peak, got] = run(planned);
     CHECK(same_bits(got, gradient));
@@ -89,7 +90,7 @@ void check_cuts(const Loss& loss, const StepCuts& cuts) {
   const at::Tensor gradient = run(seeded).second;
   const StepSimulation simulation = simulate_step(profile_of(seeded), cuts);
   const auto cut =
-      checkpoint({.name = "cut", .replay = ReplayEngine::kTape, .cuts = cuts_of(cuts)})(seeded);
+      checkpoint({.name = "cut", .replay = ReplayEngine::kTape, .plan = cuts_of(cuts)})(seeded);
   run(cut);
   const auto [peak, got] = run(cut);
   CHECK(same_bits(got, gradient));
@@ -107,9 +108,8 @@ class OutsideLossRunner final : public StepRunner {
  public:
   explicit OutsideLossRunner(OutsideLoss step) : step_(std::move(step)) {}
 
-  void forward(const Cuts& cuts, StepRecording* /*recording*/) override {
-    const CheckpointOptions options{.name = "outside", .replay = ReplayEngine::kTape, .cuts = cuts};
-    result_ = cuts.empty() ? step_.function(x) : checkpoint(options)(step_.function)(x);
+  void forward(const CheckpointOptions& options, StepRecording* /*recording*/) override {
+    result_ = options.plan ? checkpoint(options)(step_.function)(x) : step_.function(x);
   }
   void backward() override {
     const at::Tensor loss = step_.loss(result_);
@@ -126,11 +126,13 @@ class OutsideLossRunner final : public StepRunner {
 };
 
 /// Returns peak and gradient of a step. Each run draws the same random numbers.
-std::pair<int64_t, at::Tensor> run(const OutsideLoss& step, const Cuts& cuts) {
+std::pair<int64_t, at::Tensor> run(const OutsideLoss& step,
+                                   std::shared_ptr<const PlannedCuts> plan) {
   torch::manual_seed(3);
   OutsideLossRunner runner(step);
   MemoryMeter meter;
-  runner.forward(cuts, nullptr);
+  runner.forward({.name = "outside", .replay = ReplayEngine::kTape, .plan = std::move(plan)},
+                 nullptr);
   runner.backward();
   runner.drop();
   const int64_t peak = meter.peak_bytes(default_device());
@@ -423,10 +425,10 @@ TEST_CASE("What autograd has saved for a branch that dies with the function is n
   SECTION("one that does not die then leaves the plan, and is right") {
     keeps = true;
     std::vector<std::string> told;
-    Cuts cuts = cuts_of(plan);
-    cuts.differs = [&](const TapeDifference& difference) { told.push_back(difference.str()); };
+    const std::shared_ptr<PlannedCuts> cuts = cuts_of(plan);
+    cuts->differs = [&](const TapeDifference& difference) { told.push_back(difference.str()); };
     const at::Tensor x = step_input();
-    const at::Tensor out = checkpoint({.replay = ReplayEngine::kTape, .cuts = cuts})(loss)(x);
+    const at::Tensor out = checkpoint({.replay = ReplayEngine::kTape, .plan = cuts})(loss)(x);
     REQUIRE(told.size() == 1);
     CHECK_THAT(told[0], ContainsSubstring("the tensors that autograd saved then at record 3, "
                                           "aten::sin, got others"));
@@ -619,7 +621,7 @@ TEST_CASE("A recording has the plan of each region that runs by one", "[budget][
   const MemoryPlanner planner(profile_of(loss));
   const MemoryPlan plan = planner.plan(planner.frontier().front().peak_bytes);
   const auto planned = [&](const std::string& name) {
-    return checkpoint({.name = name, .replay = ReplayEngine::kTape, .cuts = cuts_of(plan)})(loss);
+    return checkpoint({.name = name, .replay = ReplayEngine::kTape, .plan = cuts_of(plan)})(loss);
   };
   const Recording recording = test::recording_of([&](const Recorder&) {
     run(planned("first"));

@@ -21,6 +21,7 @@
 #include <remat/budget/auto_checkpoint.h>
 #include <remat/budget/plan_cuts.h>
 #include <remat/budget/profile.h>
+#include <remat/engine/planned_cuts.h>
 #include <remat/engine/region.h>
 #include <remat/offload/offload_engine.h>
 #include <remat/planner/memory_planner.h>
@@ -129,9 +130,7 @@ class TrainingRunner final : public StepRunner {
  public:
   explicit TrainingRunner(Training& training) : training_(training) {}
 
-  void forward(const Cuts& cuts, StepRecording* /*recording*/) override {
-    const CheckpointOptions options{
-        .name = "measured", .replay = ReplayEngine::kTape, .cuts = cuts};
+  void forward(const CheckpointOptions& options, StepRecording* /*recording*/) override {
     results_ = checkpoint(options)(std::ref(training_))(training_.inputs());
   }
   void backward() override { training_.backward(results_); }
@@ -438,12 +437,12 @@ class BudgetCheck {
                                 : planner.plan(std::max(least, plan.budget_bytes));
     bool differs = false;
     const auto with_gradient = training.inputs_with_gradient();
-    Cuts cuts = cuts_of(runs);
-    cuts.differs = [&](const TapeDifference&) { differs = true; };
+    const std::shared_ptr<PlannedCuts> cuts = cuts_of(runs);
+    cuts->differs = [&](const TapeDifference&) { differs = true; };
     const Function function = checkpoint({.name = c10::str("planned ", task_.program.seed),
                                           .preserve_rng = fault_ != Fault::kNumbers,
                                           .replay = ReplayEngine::kTape,
-                                          .cuts = cuts,
+                                          .plan = cuts,
                                           .offload_store = store_})(std::ref(training));
     const auto after = [&](size_t i, const StepResult& step) {
       const bool left = std::exchange(differs, false);

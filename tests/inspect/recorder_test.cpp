@@ -65,6 +65,10 @@ TEST_CASE("A recording has the ops of forward, replay and backward", "[inspect][
       recorder.mark("step");
     });
     CHECK(ops_of(recording, OpPhase::kForward) == kChain);
+    const auto op = std::find_if(recording.ops.begin(), recording.ops.end(),
+                                 [](const auto& one) { return one.is_seen; });
+    REQUIRE(op != recording.ops.end());
+    if (!default_device().is_cuda()) CHECK(recording.text(op->keys) == "CPU, AutogradCPU");
     std::vector<std::string> replay_ops = ops_of(recording, OpPhase::kReplay);
     // A part of a result on a device is copied to the host to be compared.
     if (default_device().is_cuda()) std::erase(replay_ops, "aten::_to_copy");

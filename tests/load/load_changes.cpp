@@ -141,7 +141,6 @@ int main(int count, char** arguments) {
   const std::filesystem::path folder = mkdtemp(name);
   setenv("REMAT_RECORD", folder.c_str(), 1);
   setenv("REMAT_DEBUG", "1", 1);
-  setenv("REMAT_TRACE", (folder / "trace").c_str(), 1);
   const Facts before = look(folder);
   int faults = 0;
   void* last = nullptr;

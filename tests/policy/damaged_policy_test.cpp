@@ -24,7 +24,7 @@ bool is_utf8(const std::string& text) {
   }
 }
 
-/// True for "[policy] mutant.json: expected ..., got ....", or "[policy] mutant.json, rule 3...:
+/// True for "[policy] mutant.json:3: expected ..., got ....", or "[policy] mutant.json, rule 3...:
 /// ...".
 bool table_names_the_place(const std::string& text) {
   const std::string head = "[policy] mutant.json";
@@ -33,7 +33,7 @@ bool table_names_the_place(const std::string& text) {
     return false;
   }
   const std::string rest = text.substr(head.size());
-  return rest.starts_with(": ") || rest.starts_with(", rule ");
+  return rest.starts_with(":") || rest.starts_with(", rule ");
 }
 
 std::vector<std::string> policy_files() {

@@ -112,29 +112,40 @@ TEST_CASE("A table survives JSON", "[policy]") {
   CHECK(presets.rules().size() == save_matmuls().rules().size());
 }
 
-TEST_CASE("A file that is not a policy is refused with the line and column", "[policy]") {
+TEST_CASE("A file that is not a policy is refused with the line", "[policy]") {
   const auto rule = [](const std::string& text) {
     return refusal(R"({"remat_policy": 1, "rules": [{"preset": "save_matmuls"}, )" + text + "]}");
   };
-  CHECK_THAT(refusal("{"),
-             ContainsSubstring("policy.json: expected JSON, got") && ContainsSubstring("line 1"));
-  CHECK_THAT(refusal("[]"), ContainsSubstring("expected an object, got array"));
-  CHECK_THAT(refusal("{}"), ContainsSubstring("expected \"remat_policy\": 1, got none"));
-  CHECK_THAT(refusal(R"({"remat_policy": 2, "rules": []})"), ContainsSubstring("got 2"));
-  CHECK_THAT(refusal(R"({"remat_policy": 1})"), ContainsSubstring("a list 'rules', got none"));
-  CHECK_THAT(refusal(R"({"remat_policy": 1, "rule": []})"), ContainsSubstring("got 'rule'"));
-  CHECK_THAT(rule("3"), ContainsSubstring("policy.json, rule 1: expected an object, got 3"));
-  CHECK_THAT(rule(R"({"op": "aten::mm"})"), ContainsSubstring("rule 1: expected one of 'op'"));
+  CHECK_THAT(refusal("{\n\"a\"}"), ContainsSubstring("policy.json:2: expected JSON, got"));
+  CHECK_THAT(refusal("[]"), ContainsSubstring("expected an object, got an array of 0"));
+  CHECK_THAT(refusal("{}"), ContainsSubstring("expected a member \"remat_policy\", got none"));
+  CHECK_THAT(refusal(R"({"remat_policy": 2, "rules": []})"),
+             ContainsSubstring("remat_policy: expected 1, got 2"));
+  CHECK_THAT(refusal(R"({"remat_policy": 1})"), ContainsSubstring("a member \"rules\", got none"));
+  CHECK_THAT(refusal(R"({"remat_policy": 1, "rules": [], "rule": []})"),
+             ContainsSubstring("expected no member of this name, got \"rule\""));
+  CHECK_THAT(rule("3"),
+             ContainsSubstring("policy.json:1: rules[1]: expected an object with \"op\"") &&
+                 ContainsSubstring("got 3. See docs/how-to/policies.md"));
+  CHECK_THAT(rule(R"({"op": "aten::mm"})"),
+             ContainsSubstring("rules[1]: expected a member \"policy\", got none"));
   CHECK_THAT(rule(R"({"op": "mm", "call": "x", "policy": "SAVE"})"),
-             ContainsSubstring("one of 'op' and 'call'"));
-  CHECK_THAT(rule(R"({"op": "mm", "policy": "save"})"),
-             ContainsSubstring("rule 1, key 'policy': expected \"SAVE\"") &&
-                 ContainsSubstring("got \"save\""));
-  CHECK_THAT(rule(R"({"op": 1, "policy": "SAVE"})"), ContainsSubstring("key 'op'"));
-  CHECK_THAT(rule(R"({"preset": "save_mm"})"), ContainsSubstring("preset 'save_mm'"));
+             ContainsSubstring("rules[1].call: expected no member of this name"));
+  CHECK_THAT(
+      rule(R"({"op": "mm", "policy": "save"})"),
+      ContainsSubstring("rules[1].policy: expected \"SAVE\"") && ContainsSubstring("got \"save\""));
+  CHECK_THAT(rule(R"({"op": 1, "policy": "SAVE"})"),
+             ContainsSubstring("rules[1].op: expected a string, got 1"));
+  CHECK_THAT(rule(R"({"op": "a\u0000b", "policy": "SAVE"})"),
+             ContainsSubstring("policy.json:1: expected text without zero bytes"));
+  CHECK_THAT(rule(R"({"op": ":", "policy": "SAVE"})"),
+             ContainsSubstring("[policy] policy.json, rule 1, op rule ':': expected an op"));
+  CHECK_THAT(rule(R"({"preset": "save_mm"})"),
+             ContainsSubstring("policy.json, rule 1, preset 'save_mm'"));
   CHECK_THAT(rule(R"({"preset": "save_matmuls", "policy": "SAVE"})"),
-             ContainsSubstring("no other key beside 'preset'"));
-  CHECK_THAT(rule(R"({"ops": "mm", "policy": "SAVE"})"), ContainsSubstring("got 'ops'"));
+             ContainsSubstring("rules[1].policy: expected no member of this name"));
+  CHECK_THAT(rule(R"({"ops": "mm", "policy": "SAVE"})"),
+             ContainsSubstring("rules[1]: expected an object with \"op\""));
 }
 
 }  // namespace remat

@@ -19,8 +19,8 @@ const Event& event_of(const OnThread<Event>& event) {
 
 Recording sample_recording(int64_t seed) {
   Recording recording;
-  recording.strings = {"",      "train.py",     "2.11.0", "float32", "cpu",   "aten::mul.Tensor",
-                       "block", "MulBackward0", "gate",   "SAVE",    "step 1"};
+  recording.strings = {"",      "train.py",     "2.11.0", "float32", "cpu",    "aten::mul.Tensor",
+                       "block", "MulBackward0", "gate",   "SAVE",    "step 1", "CPU, AutogradCPU"};
   recording.layouts = {
       {}, {3, 4, {2, 3 + seed}, {}, true}, {3, 4, {2, 3}, {1, 2}, false}, {3, 4, {}, {}, false}};
   recording.process = {1'700'000'000'000'000'000 + seed, 42, 1, 2};
@@ -40,6 +40,7 @@ Recording sample_recording(int64_t seed) {
   op.record = 3;
   op.is_seen = true;
   op.call = 8;
+  op.keys = 11;
   op.outer_records = {{6, 4}};
   op.sequence = 11;
   op.line = 1;

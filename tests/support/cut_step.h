@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <remat/engine/planned_cuts.h>
 #include <remat/remat.h>
 #include <remat/tape/tape.h>
 
@@ -22,6 +23,12 @@ namespace remat {
 
 inline CheckpointOptions with_cuts(Cuts cuts) {
   return {.name = "r", .replay = ReplayEngine::kTape, .cuts = std::move(cuts)};
+}
+
+inline CheckpointOptions with_cuts(PlannedCuts cuts) {
+  return {.name = "r",
+          .replay = ReplayEngine::kTape,
+          .plan = std::make_shared<const PlannedCuts>(std::move(cuts))};
 }
 
 inline std::vector<std::string> ops_of(const TensorFn& fn, const at::Tensor& x = step_input()) {
@@ -43,7 +50,8 @@ inline std::vector<Cuts::Kept> every_value(const TensorFn& fn, const at::Tensor&
 }
 
 /// Checks that a step with these cuts is bitwise the plain one, and that fn ran once.
-inline void check_cut(const TensorFn& fn, const Cuts& cuts, const Tensors& weights = {}) {
+template <class AnyCuts = Cuts>
+void check_cut(const TensorFn& fn, const AnyCuts& cuts, const Tensors& weights = {}) {
   int runs = 0;
   const TensorFn counted = [&](const at::Tensor& x) { return ++runs, fn(x); };
   torch::manual_seed(5);

@@ -3,9 +3,8 @@
 // The command line of remat-plan.
 #pragma once
 
+#include <cstddef>
 #include <string>
-
-#include <remat/planner/transformer_profile.h>
 
 namespace remat_plan {
 
@@ -20,15 +19,11 @@ enum ExitCode : int {
 
 /// One member per option.
 struct Arguments {
-  std::string profile_path;  ///< Empty: the profile is that of a model.
-  remat::TransformerShape shape;
-  remat::DeviceRates rates;
-
+  std::string profile_path;
   std::string budget;       ///< Empty: all budgets.
   std::string plan_path;    ///< --plan
   std::string replay_path;  ///< --replay, for measured steps
   std::string pareto_path;
-  std::string profile_out_path;
   std::string explain;
   bool json = false;
   bool rotor = false;

@@ -2,8 +2,6 @@
 
 // remat-plan: reads profiles and prints plans.
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <iostream>
 #include <stdexcept>
 
@@ -15,55 +13,33 @@ namespace remat_plan {
 
 namespace {
 
-/// Makes the planner. Warns on standard error once it is foreseeable that planning takes long.
-remat::Planner make_planner(const remat::Profile& profile, const Arguments& arguments) {
-  constexpr double long_s = 10;
-  const auto begin = std::chrono::steady_clock::now();
-  bool is_foreseen = arguments.max_breakpoints != 0;
-  remat::PlannerOptions options;
-  if (arguments.rotor) options.plan_class = remat::PlanClass::kRotor;
-  options.max_breakpoints = arguments.max_breakpoints;
-  options.progress = [&](double fraction) {
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-    if (is_foreseen || elapsed.count() <= 1) return;
-    is_foreseen = true;
-    const double whole_s = elapsed.count() / fraction;
-    if (whole_s < long_s) return;
-    std::cerr << "[remat-plan] planning takes about " << std::ceil(whole_s)
-              << " s; --max-breakpoints 500 is faster, with plans that may be slower\n";
-  };
-  return remat::Planner(profile, options);
-}
-
 int show_plan(const Arguments& arguments, const remat::Planner& planner, const remat::Plan& plan) {
-  std::vector<remat::SlotReport> reports;
-  if (!arguments.explain.empty()) reports = planner.explain(plan, arguments.explain);
-  if (!plan.feasible) reports.clear();
   if (!arguments.plan_path.empty()) write_text(arguments.plan_path, plan.to_json());
   if (arguments.json) {
-    std::cout << plan_json(plan, reports);
+    std::cout << plan.to_json();
   } else {
     print_plan(std::cout, planner, plan);
-    if (!reports.empty()) print_explanation(std::cout << '\n', reports);
   }
   return plan.feasible ? kDone : kInfeasible;
 }
 
 int run(const Arguments& arguments) {
-  const bool from_model = arguments.profile_path.empty();
-  const std::string text = from_model ? "" : read_text(arguments.profile_path);
+  const std::string text = read_text(arguments.profile_path);
   if (is_step_profile(text)) return plan_step(std::cout, arguments, text);
   if (!arguments.replay_path.empty()) {
     throw std::invalid_argument(
         "[remat-plan] --replay: expected the profile of a measured step, got that of a chain of "
         "regions. Leave it out.");
   }
-  const remat::Profile profile = from_model
-                                     ? remat::transformer_profile(arguments.shape, arguments.rates)
-                                     : remat::Profile::from_json(text, arguments.profile_path);
-  if (!arguments.profile_out_path.empty())
-    write_text(arguments.profile_out_path, profile.to_json());
-  const remat::Planner planner = make_planner(profile, arguments);
+  if (!arguments.explain.empty()) {
+    throw std::invalid_argument(
+        "[remat-plan] --explain: expected the profile of a measured step, got that of a chain of "
+        "regions. The table of its plan lists the ops.");
+  }
+  const remat::Profile profile = remat::Profile::from_json(text, arguments.profile_path);
+  const remat::Planner planner(
+      profile, {.plan_class = arguments.rotor ? remat::PlanClass::kRotor : remat::PlanClass::kAll,
+                .max_breakpoints = arguments.max_breakpoints});
   if (!arguments.pareto_path.empty())
     write_text(arguments.pareto_path, planner.frontier().to_csv());
   if (!arguments.budget.empty())

@@ -94,11 +94,7 @@ std::string row_list(const std::vector<int>& rows) {
 void print_infeasible(std::ostream& out, const Plan& plan) {
   out << "no plan fits " << in_words(plan.budget_bytes) << "; the least that fits is "
       << in_words(plan.least_budget_bytes) << " (" << plan.least_budget_bytes << " B), held in "
-      << plan.peak_region << ":\n";
-  for (const remat::PeakHolding& holding : plan.held) {
-    out << format("  %12s  ", in_words(holding.bytes).c_str()) << holding.what << " '"
-        << holding.slot << "' of region " << holding.position << " '" << holding.region << "'\n";
-  }
+      << plan.peak_region << "\n";
 }
 
 }  // namespace
@@ -162,43 +158,6 @@ void print_frontier(std::ostream& out, const Planner& planner) {
       << percent(layers.overhead)
       << "; a plan of that size: " << percent(planner.plan(layers.simulated_peak_bytes).overhead)
       << '\n';
-}
-
-void print_explanation(std::ostream& out, const std::vector<remat::SlotReport>& reports) {
-  // Rows with equal text share a line.
-  Alike all;
-  for (const remat::SlotReport& report : reports) {
-    const std::string text =
-        report.region + "/" + report.op + ": " + remat::policy_name(report.policy) + ", " +
-        report.reason +
-        format("; makes %s, keeps %s, one run %.2f us, runs %d times",
-               in_words(report.out_bytes).c_str(), in_words(report.kept_bytes).c_str(),
-               report.forward_us, report.forward_runs);
-    add_row(all, text, report.position);
-  }
-  for (const auto& [description, rows] : all) {
-    out << (rows.size() == 1 ? "row" : "rows");
-    for (const int row : rows) out << ' ' << row;
-    out << "\n  " << description << '\n';
-  }
-}
-
-std::string plan_json(const Plan& plan, const std::vector<remat::SlotReport>& reports) {
-  if (reports.empty()) return plan.to_json();
-  ordered_json json = ordered_json::parse(plan.to_json());
-  json["explain"] = ordered_json::array();
-  for (const remat::SlotReport& report : reports) {
-    json["explain"].push_back({{"position", report.position},
-                               {"region", report.region},
-                               {"op", report.op},
-                               {"policy", remat::policy_name(report.policy)},
-                               {"kept", report.kept_bytes},
-                               {"out", report.out_bytes},
-                               {"fwd", report.forward_us},
-                               {"runs", report.forward_runs},
-                               {"reason", report.reason}});
-  }
-  return json.dump(1) + "\n";
 }
 
 std::string frontier_json(const Planner& planner) {

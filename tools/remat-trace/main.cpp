@@ -303,7 +303,9 @@ void print_ops(const Recording& recording, const Arguments& arguments, std::ostr
         << ms(op.end_ns - op.begin_ns) << std::setw(8) << op.thread << " " << std::left
         << std::setw(9) << phase << std::right << " "
         << std::string(2 * std::min<size_t>(op.depth, 20), ' ') << printable(name) << "("
-        << words_of(recording, op.arguments) << ") -> " << words_of(recording, op.results);
+        << words_of(recording, op.arguments) << ")";
+    if (op.keys != 0) out << " [" << printable(recording.text(op.keys)) << "]";
+    out << " -> " << words_of(recording, op.results);
     if (op.end_slot > op.first_slot + 1) {
       out << "; slots " << op.first_slot << " to " << op.end_slot - 1;
     } else if (op.end_slot > op.first_slot) {

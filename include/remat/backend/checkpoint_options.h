@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <remat/engine/cuts.h>
+#include <remat/engine/determinism.h>
 #include <remat/engine/offload_store.h>
-#include <remat/engine/replay_comparison.h>
 #include <remat/engine/saved_tensors_pair.h>
 #include <remat/engine/state_hook.h>
 #include <remat/policy/policy.h>
@@ -20,6 +20,7 @@
 namespace remat {
 
 class RegionPolicy;
+struct PlannedCuts;
 
 /// How backward recomputes a region's saved tensors.
 enum class ReplayEngine {
@@ -62,6 +63,9 @@ struct CheckpointOptions {
 
   /// Cuts the tape into segments, which backward replays one by one. Needs replay = kTape.
   Cuts cuts{};
+
+  /// The cuts of a plan, from cuts_of(). Needs replay = kTape, and no `cuts`.
+  std::shared_ptr<const PlannedCuts> plan{};
 
   /// Chooses the policy of the region's ops and named calls, for example
   /// make_policy(save_matmuls()). Null: the environment variable REMAT_POLICY, which names a preset

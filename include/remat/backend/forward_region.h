@@ -38,8 +38,6 @@ class REMAT_API ForwardRegion {
  public:
   ForwardRegion(const CheckpointOptions& options, std::unique_ptr<const RegionBody> body,
                 c10::ArrayRef<at::Tensor> arguments);
-  ForwardRegion(const ForwardRegion&) = delete;
-  ForwardRegion& operator=(const ForwardRegion&) = delete;
   ~ForwardRegion();
 
   /// Call it when the function has returned `outputs`. Throws if the region cannot be replayed.

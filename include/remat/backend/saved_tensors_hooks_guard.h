@@ -19,8 +19,6 @@ class UserHooksScope;
 class REMAT_API SavedTensorsHooksGuard {
  public:
   explicit SavedTensorsHooksGuard(SavedTensorsHooks hooks);
-  SavedTensorsHooksGuard(const SavedTensorsHooksGuard&) = delete;
-  SavedTensorsHooksGuard& operator=(const SavedTensorsHooksGuard&) = delete;
   ~SavedTensorsHooksGuard();
 
  private:

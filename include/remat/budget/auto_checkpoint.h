@@ -17,7 +17,6 @@
 #include <vector>
 
 #include <remat/backend/checkpoint.h>
-#include <remat/engine/cuts.h>
 #include <remat/engine/export.h>
 #include <remat/offload/offload_engine.h>
 #include <remat/planner/memory_plan.h>
@@ -77,11 +76,11 @@ struct REMAT_API StepSignature {
 /// The state behind auto_checkpoint(): measures real steps, plans, and runs later steps as planned.
 ///
 /// The function is called exactly once in each step. The first step runs on a tape that is cut
-/// while it is recorded (Cuts::while_recorded), the next ones on a tape that is cut where few bytes
-/// cross, while ops, backward nodes and memory are logged; then a plan is made. Steps with
-/// arguments of other sizes run with a plan for larger ones, or are measured. A step that meets an
-/// op its plan does not expect is cut every Cuts::rest_bytes bytes from there on, and the next such
-/// step is measured. At most kMostVariants plans are alive; kMostMeasurements limits measurements.
+/// while it is recorded, the next ones on a tape that is cut where few bytes cross, while ops,
+/// backward nodes and memory are logged; then a plan is made. Steps with arguments of other sizes
+/// run with a plan for larger ones, or are measured. A step that meets an op its plan does not
+/// expect is cut every few MB from there on, and the next such step is measured. At most
+/// kMostVariants plans are alive; kMostMeasurements limits measurements.
 ///
 /// Several threads may run steps at once; one step at a time is measured in the process.
 class REMAT_API AutoCheckpoint {
@@ -95,10 +94,9 @@ class REMAT_API AutoCheckpoint {
   AutoCheckpoint& operator=(const AutoCheckpoint&) = delete;
   ~AutoCheckpoint();
 
-  /// Calls the function as a region that is replayed from a strict tape with these cuts; with empty
-  /// cuts, outside of regions. `recording`: may be given the current module, see
-  /// StepRecording::enter(); null if the call is not measured.
-  using Forward = std::function<void(const Cuts& cuts, StepRecording* recording)>;
+  /// Calls checkpoint(*options)(function), or the function alone if `options` is null. `recording`
+  /// may be given the current module, see StepRecording::enter(); null if the call is not measured.
+  using Forward = std::function<void(const CheckpointOptions* options, StepRecording* recording)>;
 
   /// Runs the forward of a step. Call it in grad mode. Inside a region it just calls `forward`.
   /// Throws what the function throws; NotImplementedError, naming the op, if no tape can replay it;
@@ -136,14 +134,9 @@ class AutoCheckpointed {
     using Result = detail::CallResult<F, std::decay_t<Args>...>;
     if (!detail::records_regions()) return Result(detail::call(fn, kept));
     std::optional<Result> result;
-    const auto forward = [&](const Cuts& cuts, StepRecording* /*recording*/) {
-      const AutoCheckpointOptions& given = planned_->options();
-      const CheckpointOptions options{.name = given.name,
-                                      .replay = ReplayEngine::kTape,
-                                      .cuts = cuts,
-                                      .offload_store = cuts.offload ? given.offload : nullptr};
-      const auto run = [&](const auto&... arg) { return checkpoint(options)(fn)(arg...); };
-      result.emplace(cuts.empty() ? Result(detail::call(fn, kept)) : Result(std::apply(run, kept)));
+    const auto forward = [&](const CheckpointOptions* options, StepRecording* /*recording*/) {
+      const auto run = [&](const auto&... arg) { return checkpoint(*options)(fn)(arg...); };
+      result.emplace(options ? Result(std::apply(run, kept)) : Result(detail::call(fn, kept)));
     };
     std::vector<at::Tensor> tensors;
     std::apply(

@@ -3,7 +3,8 @@
 // The cuts with which a region runs a plan.
 #pragma once
 
-#include <remat/engine/cuts.h>
+#include <memory>
+
 #include <remat/engine/export.h>
 #include <remat/planner/memory_plan.h>
 #include <remat/planner/step_cuts.h>
@@ -11,19 +12,22 @@
 
 namespace remat {
 
-/// Cuts for CheckpointOptions::cuts, with replay = kTape, that make the measured function run as
+struct PlannedCuts;
+
+/// Cuts for CheckpointOptions::plan, with replay = kTape, that make the measured function run as
 /// planned. A step that runs other ops or makes more memory leaves the plan at the first
-/// difference, and is cut every Cuts::rest_bytes bytes from there on: see Cuts::expected. For a
-/// plan with OFFLOAD, CheckpointOptions::offload_store must be the engine that the plan was made
-/// for. Any thread. Throws ValueError for an infeasible plan.
-REMAT_API Cuts cuts_of(const MemoryPlan& plan);
+/// difference, and is cut every few MB from there on: see PlannedCuts::expected. For a plan with
+/// OFFLOAD, CheckpointOptions::offload_store must be the engine that the plan was made for. Any
+/// thread. Throws ValueError for an infeasible plan.
+REMAT_API std::shared_ptr<PlannedCuts> cuts_of(const MemoryPlan& plan);
 
 /// Cuts at planned positions, without checking the ops: a step with other ops is refused when its
 /// function returns.
-REMAT_API Cuts cuts_of(const StepCuts& planned);
+REMAT_API std::shared_ptr<PlannedCuts> cuts_of(const StepCuts& planned);
 
 /// Cuts at planned positions, with the ops that are expected there: a step with other ops than
 /// `measured` leaves the cuts at the first difference, as above.
-REMAT_API Cuts cuts_of(const StepCuts& planned, const StepProfile& measured);
+REMAT_API std::shared_ptr<PlannedCuts> cuts_of(const StepCuts& planned,
+                                               const StepProfile& measured);
 
 }  // namespace remat

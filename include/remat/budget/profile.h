@@ -11,7 +11,6 @@
 #include <utility>
 
 #include <remat/backend/checkpoint.h>
-#include <remat/engine/cuts.h>
 #include <remat/engine/export.h>
 #include <remat/planner/step_profile.h>
 
@@ -24,9 +23,9 @@ class REMAT_API StepRunner {
  public:
   virtual ~StepRunner() = default;
 
-  /// Calls the function as a region that is replayed from a strict tape with these cuts, and holds
-  /// its result. `recording`: may be given the current module, see StepRecording::enter().
-  virtual void forward(const Cuts& cuts, StepRecording* recording) = 0;
+  /// Calls checkpoint(options)(function), and holds its result. `recording` may be given the
+  /// current module, see StepRecording::enter().
+  virtual void forward(const CheckpointOptions& options, StepRecording* recording) = 0;
 
   /// Runs backward from the function's result.
   virtual void backward() = 0;
@@ -54,7 +53,9 @@ class LossRunner final : public StepRunner {
  public:
   explicit LossRunner(Forward forward) : forward_(std::move(forward)) {}
 
-  void forward(const Cuts& cuts, StepRecording* /*recording*/) override { loss_ = forward_(cuts); }
+  void forward(const CheckpointOptions& options, StepRecording* /*recording*/) override {
+    loss_ = forward_(options);
+  }
   void backward() override { loss_.backward(); }
   void drop() noexcept override { loss_.reset(); }
 
@@ -72,9 +73,8 @@ inline auto profile(ProfileOptions options = {}) {
   return [options = std::move(options)](auto&& fn) {
     using F = std::decay_t<decltype(fn)>;
     return [options, fn = F(std::forward<decltype(fn)>(fn))](auto&&... args) {
-      detail::LossRunner runner([&](const Cuts& cuts) -> at::Tensor {
-        return checkpoint({.name = options.name, .replay = ReplayEngine::kTape, .cuts = cuts})(fn)(
-            args...);
+      detail::LossRunner runner([&](const CheckpointOptions& region) -> at::Tensor {
+        return checkpoint(region)(fn)(args...);
       });
       return profile_steps(runner, options);
     };

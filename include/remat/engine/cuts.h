@@ -4,20 +4,16 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include <remat/engine/expected_tape.h>
 #include <remat/engine/export.h>
-#include <remat/policy/offload_terms.h>
 #include <remat/policy/policy.h>
 
 namespace remat {
 
-class OffloadStore;
 class RegionPolicy;
 
 /// Cuts a region that is replayed from its tape into segments. Backward replays each segment by
@@ -65,41 +61,11 @@ struct Cuts {
   /// region of one segment may have such a list, too.
   std::optional<std::vector<Kept>> keep{};
 
-  /// The terms of the store for which OFFLOAD entries of `keep` were planned. A store that has more
-  /// bytes in flight at once, or moves less, is refused.
-  std::optional<OffloadTerms> offload{};
-
-  /// The tape for which positions, groups and keep were made. If given, the recorded tape is
-  /// compared with this one. From the first difference on, positions, groups and keep no longer
-  /// apply: the open segment and the groups around it are the last planned ones, and later tensors
-  /// are kept as autograd saves them until few bytes cross a cut. From that point on a new segment
-  /// begins about every `rest_bytes` of new memory, where no more bytes cross than were saved, and
-  /// every value that crosses is kept. A region that differs is not refused.
-  std::shared_ptr<const ExpectedTape> expected{};
-  size_t rest_bytes = size_t{64} << 20;
-
-  /// Called at a forward's first difference from `expected`, on its thread. Must not throw.
-  std::function<void(const TapeDifference&)> differs{};
-
-  /// Makes named calls plain calls of their functions, whatever their policies and names: only
-  /// these cuts decide what is kept.
-  bool plain_calls = false;
-
-  /// Cuts the tape while it is recorded, for a function whose ops are unknown; positions, groups
-  /// and keep must be empty. One group contains all segments, so the forward keeps nothing. A
-  /// segment ends when it saves as many bytes as cross the cuts so far, so n bytes of saved
-  /// tensors, of which c bytes cross each cut, become about sqrt(2 * n / c) segments.
-  bool while_recorded = false;
-
-  bool empty() const { return positions.empty() && !keep && !while_recorded; }
+  bool empty() const { return positions.empty() && !keep; }
   size_t segment_count() const { return positions.size() + 1; }
 };
 
 /// Throws a ValueError that begins with `where` if the cuts are invalid.
 REMAT_API void check_cuts(const Cuts& cuts, const std::string& where);
-
-/// Throws a ValueError that begins with `where` if the cuts offload values and `store` does not
-/// match the terms for which the cuts were planned.
-REMAT_API void check_offload(const Cuts& cuts, const OffloadStore& store, const std::string& where);
 
 }  // namespace remat

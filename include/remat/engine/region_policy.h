@@ -44,8 +44,6 @@ class REMAT_API RegionPolicy {
  public:
   /// Throws c10::ValueError if a rule names an op that does not exist; see also check_ops().
   explicit RegionPolicy(PolicyTable table, PolicyFunction function = {});
-  RegionPolicy(const RegionPolicy&) = delete;
-  RegionPolicy& operator=(const RegionPolicy&) = delete;
 
   /// The placeholder policy of a region whose segments have their own: see Cuts::policies.
   static const RegionPolicy& per_segment();

@@ -5,7 +5,9 @@
 
 #include <c10/util/Exception.h>
 
+#include <source_location>
 #include <string>
+#include <utility>
 
 #include <remat/engine/export.h>
 
@@ -15,7 +17,9 @@ namespace remat {
 /// message names region and slot, what the forward and the replay saved, and what to do.
 class REMAT_API ReplayMismatch : public c10::Error {
  public:
-  using c10::Error::Error;
+  explicit ReplayMismatch(std::string message,
+                          std::source_location thrown = std::source_location::current())
+      : Error({thrown.function_name(), thrown.file_name(), thrown.line()}, std::move(message)) {}
 };
 
 }  // namespace remat

@@ -35,16 +35,6 @@ struct PlanGroup {
   int next = 0;
 };
 
-/// A block of memory that is in use at the peak.
-struct PeakHolding {
-  /// "tensor", "gradient", "region input", "gradient of region input" or "workspace"
-  std::string what;
-  int position = 0;  ///< Row
-  std::string region;
-  std::string slot;  ///< Name of the tensor, or of a workspace's op; "in": a region's input
-  int64_t bytes = 0;
-};
-
 /// A plain value: copies are independent, and threads may read one at the same time.
 struct REMAT_API Plan {
   std::string profile_digest;  ///< Profile::digest() of the planned profile
@@ -59,11 +49,10 @@ struct REMAT_API Plan {
   std::vector<PlanRow> table;
   std::vector<PlanGroup> groups;  ///< Outer groups before inner ones
   std::string peak_region;        ///< Where the peak is, for example "region 12 'attn', backward"
-  std::vector<PeakHolding> held;  ///< Memory in use at the peak, the largest first
 
   /// One JSON object, described by planner/chain/schema/plan.schema.json. In an infeasible plan
   /// table and groups are empty, and total_time, overhead, predicted_peak, simulated_peak,
-  /// lower_bound and gap are null; least_budget, least_at and held say why no plan fits.
+  /// lower_bound and gap are null; least_budget and least_at say what fits, and where it peaks.
   std::string to_json() const;
 };
 

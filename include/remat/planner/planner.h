@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,13 +23,8 @@ enum class PlanClass : uint8_t {
 
 struct PlannerOptions {
   PlanClass plan_class = PlanClass::kAll;
-  /// Regions with at most this many ops are planned by trying every set of policies, which takes
-  /// 2^ops; larger ones try the lower hull of time and kept bytes, and its neighbours. 0 to 20.
-  int exact_ops = 18;
-  size_t max_breakpoints =
-      0;  ///< Limit per part of the chain: faster, no longer optimal. 0 and 1: no limit.
-  std::function<void(double fraction)> progress =
-      {};  ///< Called with 0 to 1 on the thread that constructs the planner.
+  /// Limit per part of the chain: faster, no longer optimal. 0 and 1: no limit.
+  size_t max_breakpoints = 0;
 };
 
 /// A budget and the time of its plan.
@@ -67,19 +61,6 @@ class REMAT_API Frontier {
   bool exact_ = true;
 };
 
-/// A plan's decision for an op of one row, and the reason.
-struct SlotReport {
-  int position = 0;
-  std::string region;
-  std::string op;
-  Policy policy = Policy::kSave;
-  int64_t kept_bytes = 0;  ///< Bytes of the op's outs that are kept between forward and backward
-  int64_t out_bytes = 0;
-  double forward_us = 0;
-  int forward_runs = 1;  ///< Number of runs: the first, those inside groups, and the replay
-  std::string reason;
-};
-
 /// Plans one profile. The constructor plans for all budgets; everything else is const and may be
 /// called from many threads at once. Copies share the result.
 class REMAT_API Planner {
@@ -106,11 +87,6 @@ class REMAT_API Planner {
   /// (layer_checkpoint's peak) to 1 (nothing is recomputed), which is torch's memory_budget.
   /// @throws std::invalid_argument for other text.
   int64_t budget_bytes(std::string_view text) const;
-
-  /// Reports what the plan does with the ops named `slot`, or with a tensor of that name.
-  /// "12/attn.qkv" means row 12 only, unless the whole text is a name.
-  /// @throws std::invalid_argument if the profile has no such slot.
-  std::vector<SlotReport> explain(const Plan& plan, std::string_view slot) const;
 
  private:
   struct State;

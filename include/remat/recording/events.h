@@ -87,6 +87,8 @@ struct OpEvent {
   /// True if the region sees this op itself; of a composite op, a region sees only the parts.
   bool is_seen = false;
   StringId call = 0;  ///< The SAVE or OFFLOAD call around the op; 0: none, so replays run the op
+  StringId keys =
+      0;  ///< Dispatch keys of the op's tensors, "CPU, AutogradCPU", if a region sees it
   std::vector<TapePlace> outer_records;  ///< Records of the op on tapes of regions around `region`
   uint64_t sequence = kNoSequence;       ///< Autograd's sequence number of the node the op makes
   /// Line of the program, "model.py:12 forward"; 0: not recorded, or there is none.

@@ -141,7 +141,7 @@ TEST_CASE("A replay takes memory for what a write overwrites once, and leaves al
     const at::Tensor bank = make_bank();
     const at::Tensor x = step_input();
     const at::Tensor y =
-        checkpoint(with_cuts({}))([&](const at::Tensor& t) { return run(bank, t); })(x);
+        checkpoint(with_cuts(Cuts()))([&](const at::Tensor& t) { return run(bank, t); })(x);
     const size_t row = bank[0].nbytes();
     CHECK(memory_report().bytes == row);  // the old value of bank[0]
     const at::Tensor loss = y.sum();

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <remat/engine/planned_cuts.h>
 #include <remat/remat.h>
 
 #include "support/catch.h"
@@ -108,8 +109,8 @@ Kept least_list(const TensorFn& fn, Cuts cuts) {
 
 /// Checks that `fn` is bitwise equal to plain code with cuts made for `base`. Returns the
 /// difference between the tapes, if there is one.
-std::optional<TapeDifference> check_other(const TensorFn& base, const TensorFn& fn, Cuts cuts,
-                                          const Tensors& weights = {}) {
+std::optional<TapeDifference> check_other(const TensorFn& base, const TensorFn& fn,
+                                          PlannedCuts cuts, const Tensors& weights = {}) {
   std::vector<TapeDifference> told;
   if (!cuts.expected) cuts.expected = expected_of(base);
   cuts.differs = [&](const TapeDifference& difference) { told.push_back(difference); };
@@ -134,7 +135,7 @@ struct Costs {
   bool operator==(const Costs&) const = default;
 };
 
-Costs costs_of(const TensorFn& fn, const Cuts& cuts) {
+Costs costs_of(const TensorFn& fn, const PlannedCuts& cuts) {
   static const std::vector<std::string> kOps{"aten::sin", "aten::exp", "aten::tan",  "aten::mul",
                                              "aten::mm",  "aten::cos", "aten::atan", "aten::add_"};
   torch::manual_seed(5);
@@ -180,18 +181,18 @@ const std::vector<std::string> kTwelve{"sin", "tanh", "cos", "+",    "atan", "si
                                        "*",   "cos",  "+",   "tanh", "sin",  "atan"};
 
 /// Four segments of three records, by default without groups.
-Cuts four_segments(std::vector<Cuts::Group> groups = {}) {
-  return {.positions = {3, 6, 9}, .groups = std::move(groups)};
+PlannedCuts four_segments(std::vector<Cuts::Group> groups = {}) {
+  return {{.positions = {3, 6, 9}, .groups = std::move(groups)}};
 }
 
 /// Returns these cuts without groups, in a group of two or three, and in nested groups; without a
 /// list of kept values, with a list of all values and with the shortest list.
-std::vector<Cuts> all_kinds(const TensorFn& base) {
-  std::vector<Cuts> kinds;
+std::vector<PlannedCuts> all_kinds(const TensorFn& base) {
+  std::vector<PlannedCuts> kinds;
   const std::vector<std::vector<Cuts::Group>> groupings{
       {}, {{0, 2}}, {{1, 3}}, {{2, 4}}, {{0, 2}, {2, 4}}, {{0, 4}, {1, 4}, {1, 3}}};
   for (const auto& groups : groupings) {
-    Cuts cuts = four_segments(groups);
+    PlannedCuts cuts = four_segments(groups);
     cuts.expected = expected_of(base);
     kinds.push_back(cuts);
     cuts.keep = every_value(base);
@@ -228,12 +229,12 @@ TEST_CASE("A tape as expected is cut as planned", "[backend][cuts]") {
       }};
   for (const TensorFn& fn : functions) {
     const size_t records = ops_of(fn).size();
-    Cuts cuts{.positions = {records / 3, records / 2, records - 2}};
+    PlannedCuts cuts{{.positions = {records / 3, records / 2, records - 2}}};
     const auto check_same_costs = [&] {
       for (const auto& keep : {std::optional<Kept>(), std::optional(every_value(fn)),
                                std::optional(least_list(fn, cuts))}) {
         cuts.keep = keep;
-        Cuts compared = cuts;
+        PlannedCuts compared = cuts;
         compared.expected = expected_of(fn);
         CHECK_FALSE(check_other(fn, fn, compared, {w}));
         CHECK(costs_of(fn, compared) == costs_of(fn, cuts));
@@ -250,12 +251,12 @@ TEST_CASE("A tape as expected is cut as planned", "[backend][cuts]") {
 TEST_CASE("An op more, less or another one ends the plan anywhere", "[backend][cuts]") {
   const TensorFn base = chain(kTwelve);
   const std::vector<std::string> names = tape_of(base, {.keep = Kept{}}).ops();
-  for (const Cuts& kind : all_kinds(base)) {
+  for (const PlannedCuts& kind : all_kinds(base)) {
     for (size_t i = 0; i < kTwelve.size(); ++i) {
       INFO("record " << i << ", groups " << kind.groups.size() << ", list "
                      << (kind.keep ? kind.keep->size() : 99));
       for (const size_t rest_bytes : {size_t{0}, 3 * kTensorBytes, size_t{1} << 20}) {
-        Cuts cuts = kind;
+        PlannedCuts cuts = kind;
         cuts.rest_bytes = rest_bytes;
         std::vector<std::string> ops = kTwelve;
         ops[i] = "exp";
@@ -276,7 +277,7 @@ TEST_CASE("An op more, less or another one ends the plan anywhere", "[backend][c
 TEST_CASE("A function may end early, or go on", "[backend][cuts]") {
   const TensorFn base = chain(kTwelve);
   const std::vector<std::string> names = tape_of(base, {.keep = Kept{}}).ops();
-  for (Cuts& cuts : all_kinds(base)) {
+  for (PlannedCuts& cuts : all_kinds(base)) {
     for (size_t i = 1; i < kTwelve.size(); ++i) {
       INFO("ends before record " << i);
       const auto end = kTwelve.begin() + static_cast<std::ptrdiff_t>(i);
@@ -300,7 +301,7 @@ TEST_CASE("A value that a later segment would have kept is recomputed if that se
     if (other) return c;
     return c * v.tan();  // 4, 5: keep 1
   };
-  Cuts cuts{.positions = {1, 2, 3}, .groups = {{1, 3}}};
+  PlannedCuts cuts{{.positions = {1, 2, 3}, .groups = {{1, 3}}}};
   cuts.keep = least_list(fn, cuts);
   CHECK(std::none_of(cuts.keep->begin(), cuts.keep->end(),
                      [](const Cuts::Kept& kept) { return kept.record == 0; }));
@@ -323,7 +324,7 @@ TEST_CASE(
     const at::Tensor d = v.tan();  // 5
     return c * d + r.atan();       // 6 to 8, in the last segment
   };
-  Cuts cuts{.positions = {2, 3, 4, 6}, .groups = {{0, 4}, {1, 3}}};
+  PlannedCuts cuts{{.positions = {2, 3, 4, 6}, .groups = {{0, 4}, {1, 3}}}};
   cuts.keep = least_list(fn, cuts);
   const auto is_listed = [&](size_t record) {
     return std::any_of(cuts.keep->begin(), cuts.keep->end(),
@@ -362,7 +363,7 @@ TEST_CASE("Early values that no list has may be read and written after the diffe
     for (const std::vector<Cuts::Group>& groups :
          {std::vector<Cuts::Group>{}, {{0, 2}}, {{0, 3}, {1, 3}}}) {
       other = false;
-      Cuts cuts{.positions = {1, 3, 5}, .groups = groups};
+      PlannedCuts cuts{{.positions = {1, 3, 5}, .groups = groups}};
       cuts.keep = least_list(each, cuts);
       cuts.expected = expected_of(each);
       for (const size_t rest_bytes : {size_t{0}, size_t{1} << 20}) {
@@ -385,7 +386,7 @@ TEST_CASE("A replay may differ from its forward in saved tensors alone", "[backe
   for (const std::vector<Cuts::Group>& groups : {std::vector<Cuts::Group>{}, {{0, 2}}, {{0, 3}}}) {
     for (const bool was_frozen : {false, true}) {
       frozen = was_frozen;
-      Cuts cuts{.positions = {2, 3, 4}, .groups = groups};
+      PlannedCuts cuts{{.positions = {2, 3, 4}, .groups = groups}};
       cuts.expected = expected_of(fn);
       cuts.keep = least_list(fn, cuts);
       frozen = !was_frozen;
@@ -404,7 +405,7 @@ TEST_CASE("A tensor may be saved in another segment than expected", "[backend][c
     if (late) y = SavesInput::apply(v);
     return y + w + z;
   };
-  Cuts cuts{.positions = {2}, .keep = Kept{}, .expected = expected_of(fn)};
+  PlannedCuts cuts{{.positions = {2}, .keep = Kept{}}, expected_of(fn)};
   late = true;
   const auto difference = check_other(fn, fn, cuts);
   REQUIRE(difference.has_value());
@@ -416,7 +417,7 @@ TEST_CASE("An op may make more than expected of what it is given", "[backend][cu
   const TensorFn fn = [&](const at::Tensor& x) {
     return x * torch::split_copy(x.detach(), size)[0].sum();
   };
-  const Cuts cuts{.keep = Kept{}, .expected = expected_of(fn)};
+  const PlannedCuts cuts{{.keep = Kept{}}, expected_of(fn)};
   size = 1;
   check_is(check_other(fn, fn, cuts), 0, "aten::split_copy.Tensor", "aten::split_copy.Tensor");
 }
@@ -425,7 +426,7 @@ TEST_CASE("The last op may save less than expected", "[backend][cuts]") {
   const at::Tensor w = torch::linspace(-1, 1, 64).view({8, 8}).clone().requires_grad_();
   bool frozen = false;
   const TensorFn fn = [&](const at::Tensor& x) { return x.sin().mm(frozen ? w.detach() : w); };
-  const Cuts cuts{.positions = {1}, .expected = expected_of(fn)};
+  const PlannedCuts cuts{{.positions = {1}}, expected_of(fn)};
   frozen = true;
   check_is(check_other(fn, fn, cuts, {w}), 1, "aten::mm", "aten::mm", /*in_slot=*/true);
 }
@@ -437,7 +438,7 @@ TEST_CASE("A saved tensor that was not expected is held, not made again", "[back
     const at::Tensor a = x.sin() + 1;         // 0, 1
     return a.mm(other ? w : w.detach()) + 1;  // 2, 3
   };
-  Cuts cuts{.positions = {2}, .keep = least_list(fn, {.positions = {2}})};
+  PlannedCuts cuts{{.positions = {2}, .keep = least_list(fn, {.positions = {2}})}};
   REQUIRE(cuts.keep->empty());
   cuts.expected = expected_of(fn);
   other = true;
@@ -454,7 +455,7 @@ TEST_CASE("An unexpected saved tensor is kept instead of recomputed", "[backend]
     const at::Tensor a = x.sin();       // 0
     return other ? a.tanh() : x.cos();  // 1, which nothing reads
   };
-  Cuts cuts{.positions = {1}, .keep = Kept{}, .expected = expected_of(fn)};
+  PlannedCuts cuts{{.positions = {1}, .keep = Kept{}}, expected_of(fn)};
   other = true;
   check_is(check_other(fn, fn, cuts), 1, "aten::cos", "aten::tanh");
   const at::Tensor y = checkpoint(with_cuts(cuts))(fn)(step_input());
@@ -476,7 +477,7 @@ TEST_CASE("The value before a write is kept, too, if it was saved unexpectedly",
   };
   for (const std::vector<Cuts::Group>& groups : {std::vector<Cuts::Group>{}, {{0, 2}}}) {
     other = false;
-    Cuts cuts{.positions = {2}, .groups = groups};
+    PlannedCuts cuts{{.positions = {2}, .groups = groups}};
     cuts.keep = least_list(fn, cuts);
     REQUIRE(cuts.keep->empty());
     cuts.expected = expected_of(fn);
@@ -495,10 +496,7 @@ TEST_CASE("After a difference, replays start from the values that the remaining 
   const TensorFn base = chain(kTwelve);
   const TensorFn other = chain({"exp", "sin", "sin", "sin", "sin", "sin", "sin"});
   const auto kept = [&](size_t rest_bytes) {
-    const Cuts cuts{.positions = {3, 6},
-                    .keep = Kept{},
-                    .expected = expected_of(base),
-                    .rest_bytes = rest_bytes};
+    const PlannedCuts cuts{{.positions = {3, 6}, .keep = Kept{}}, expected_of(base), rest_bytes};
     const at::Tensor y = checkpoint(with_cuts(cuts))(other)(step_input());
     return memory_report().bytes / kTensorBytes;
   };
@@ -519,10 +517,8 @@ TEST_CASE("Saved tensors that the program holds do not keep the rest from being 
     }
     return held.back();
   };
-  const Cuts cuts{.positions = {3, 6},
-                  .keep = Kept{},
-                  .expected = expected_of(base),
-                  .rest_bytes = 4 * kTensorBytes};
+  const PlannedCuts cuts{
+      {.positions = {3, 6}, .keep = Kept{}}, expected_of(base), 4 * kTensorBytes};
   CHECK(check_other(base, other, cuts));
   const at::Tensor y = checkpoint(with_cuts(cuts))(other)(step_input());
   CHECK(memory_report().bytes == 3 * kTensorBytes);  // three segments of two adds and two exps
@@ -543,10 +539,8 @@ TEST_CASE("A rest of which more crosses than autograd saves is kept as autograd 
   };
   for (const size_t rest_tensors : {size_t{1}, kWide, 2 * kWide, 3 * kWide, 9 * kWide}) {
     INFO("cut every " << rest_tensors);
-    const Cuts cuts{.positions = {3, 6},
-                    .keep = Kept{},
-                    .expected = expected_of(base),
-                    .rest_bytes = rest_tensors * kTensorBytes};
+    const PlannedCuts cuts{
+        {.positions = {3, 6}, .keep = Kept{}}, expected_of(base), rest_tensors * kTensorBytes};
     CHECK(check_other(base, other, cuts));
     const at::Tensor y = checkpoint(with_cuts(cuts))(other)(step_input());
     CHECK(memory_report().bytes <= (1 + kLayers + 2 * kWide) * kTensorBytes);
@@ -558,7 +552,7 @@ TEST_CASE("More memory than expected is a difference", "[backend][cuts]") {
   auto expected = std::make_shared<ExpectedTape>(*expected_of(fn));
   const auto check = [&](size_t record, size_t most_bytes) {
     expected->records[record].most_bytes = most_bytes;
-    Cuts cuts{.positions = {3, 6}, .expected = expected};
+    PlannedCuts cuts{{.positions = {3, 6}}, expected};
     cuts.keep = least_list(fn, {.positions = {3, 6}});
     const auto difference = check_other(fn, fn, cuts);
     expected->records[record].most_bytes = ExpectedTape::kAnyBytes;
@@ -575,7 +569,7 @@ TEST_CASE("More memory than expected is a difference", "[backend][cuts]") {
 
 TEST_CASE("One segment with a list may differ", "[backend][cuts]") {
   const TensorFn base = chain(kTwelve);
-  const Cuts cuts{.keep = Kept{}, .expected = expected_of(base)};
+  const PlannedCuts cuts{{.keep = Kept{}}, expected_of(base)};
   CHECK_FALSE(check_other(base, base, cuts));
   std::vector<std::string> ops = kTwelve;
   ops[5] = "exp";
@@ -593,7 +587,7 @@ TEST_CASE("Ops that make no record are not compared", "[backend][cuts]") {
     const at::Tensor none = other ? x.detach().narrow(0, 0, 0).exp() : x;
     return z.sin() + (other ? 0 : 0);
   };
-  Cuts cuts{.positions = {1, 2, 3}, .keep = least_list(fn, {.positions = {1, 2, 3}})};
+  PlannedCuts cuts{{.positions = {1, 2, 3}, .keep = least_list(fn, {.positions = {1, 2, 3}})}};
   cuts.expected = expected_of(fn);
   const Costs planned = costs_of(fn, cuts);
   other = true;
@@ -606,10 +600,10 @@ TEST_CASE("Without comparison of ops, saved tensors are still compared", "[backe
   const at::Tensor w = torch::linspace(-1, 1, 64).view({8, 8}).clone().requires_grad_();
   auto nothing = std::make_shared<ExpectedTape>();
   nothing->any_ops = true;
-  const Cuts cuts{.keep = Kept{}, .expected = nothing};
+  const PlannedCuts cuts{{.keep = Kept{}}, nothing};
   const auto plain = [](const at::Tensor& x) { return x + x.detach().sin().exp(); };
   std::vector<TapeDifference> told;
-  Cuts telling = cuts;
+  PlannedCuts telling = cuts;
   telling.differs = [&](const TapeDifference& difference) { told.push_back(difference); };
   checkpoint(with_cuts(telling))(plain)(step_input()).sum().backward();
   CHECK(told.empty());
@@ -630,7 +624,7 @@ TEST_CASE("An expert may get no tokens", "[backend][cuts]") {
     return y.cos() * x;
   };
   for (size_t cut = 2; cut < 12; cut += 3) {
-    Cuts cuts{.positions = {cut, cut + 2, cut + 5}, .groups = {{0, 2}}};
+    PlannedCuts cuts{{.positions = {cut, cut + 2, cut + 5}, .groups = {{0, 2}}}};
     threshold = -0.5;
     cuts.keep = least_list(fn, cuts);
     cuts.expected = expected_of(fn);
@@ -646,14 +640,14 @@ TEST_CASE("Policies and offloaded values go with their segments", "[backend][cut
   const TensorFn base = chain(kTwelve);
   std::vector<std::string> ops = kTwelve;
   ops[4] = "exp";
-  Cuts cuts = four_segments({{0, 2}});
+  PlannedCuts cuts = four_segments({{0, 2}});
   cuts.policies = {saves, nullptr, saves, saves};
   check_is(check_other(base, chain(ops), cuts), 4, "aten::atan", "aten::exp");
   cuts.expected = expected_of(base);
-  Cuts without = cuts;  // segments of the rest have no policies
+  PlannedCuts without = cuts;  // segments of the rest have no policies
   without.policies = {saves, nullptr, nullptr, nullptr};
   CHECK(costs_of(chain(ops), cuts) == costs_of(chain(ops), without));
-  Cuts listed = four_segments({{0, 2}});
+  PlannedCuts listed = four_segments({{0, 2}});
   listed.expected = expected_of(base);
   listed.keep = every_value(base);
   for (Cuts::Kept& kept : *listed.keep) kept.policy = Policy::kOffload;
@@ -668,7 +662,7 @@ TEST_CASE("A function that throws after a difference leaves nothing open", "[bac
     const at::Tensor y = chain({"sin", "exp", "cos", "+", "sin", "tanh"})(x);
     throw std::runtime_error("thrown");
   };
-  for (Cuts& cuts : all_kinds(base)) {
+  for (PlannedCuts& cuts : all_kinds(base)) {
     cuts.rest_bytes = kTensorBytes;
     CHECK_THROWS_AS(checkpoint(with_cuts(cuts))(throws)(step_input()), std::runtime_error);
     CHECK(memory_report().bytes == 0);
@@ -680,7 +674,7 @@ TEST_CASE("A graph of a tape that differs may be kept", "[backend][cuts]") {
   const TensorFn base = chain(kTwelve);
   std::vector<std::string> ops = kTwelve;
   ops[4] = "exp";
-  for (const Cuts& cuts : all_kinds(base)) {
+  for (const PlannedCuts& cuts : all_kinds(base)) {
     const at::Tensor x = step_input();
     const at::Tensor y = checkpoint(with_cuts(cuts))(chain(ops))(x);
     y.sum().backward({}, /*retain_graph=*/true);
@@ -827,8 +821,8 @@ class RandomCase {
     return other;
   }
 
-  Cuts random_cuts() {
-    Cuts cuts;
+  PlannedCuts random_cuts() {
+    PlannedCuts cuts;
     const TensorFn fn = function(base);
     const size_t records = tape_of(fn, {.keep = Kept{}}).size();
     for (size_t i = 1; i < records; ++i) {
@@ -852,7 +846,7 @@ class RandomCase {
     return {static_cast<int>(pick(kKinds)), pick(3) == 0 ? pick(12) : pick(2), pick(6)};
   }
 
-  void add_groups(Cuts& cuts, size_t begin, size_t end) {
+  void add_groups(PlannedCuts& cuts, size_t begin, size_t end) {
     while (begin + 2 <= end) {
       const size_t size = 2 + pick(4);
       if (begin + size <= end && pick(3) != 0) {
@@ -876,7 +870,7 @@ TEST_CASE("Random programs with cuts of others are bitwise plain ones", "[backen
     INFO("seed " << seed);
     RandomCase random(seed);
     const TensorFn base = random.function(random.base);
-    const Cuts cuts = random.random_cuts();
+    const PlannedCuts cuts = random.random_cuts();
     CHECK_FALSE(check_other(base, base, cuts, random.weights));
     for (int i = 0; i < 4; ++i) {
       const size_t frozen = i == 3 ? random.pick(3) : 99;

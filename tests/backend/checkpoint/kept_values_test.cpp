@@ -273,10 +273,11 @@ TEST_CASE("A listed value may be offloaded", "[backend][cuts]") {
 }
 
 TEST_CASE("A store that has more on its way than was planned for is refused", "[backend][cuts]") {
-  CheckpointOptions options = with_cuts({.positions = {2, 4}});
-  options.cuts.keep = Kept{{.record = 1, .policy = Policy::kOffload}, {.record = 3}};
-  options.cuts.offload = OffloadTerms{
+  PlannedCuts cuts{{.positions = {2, 4},
+                    .keep = Kept{{.record = 1, .policy = Policy::kOffload}, {.record = 3}}}};
+  cuts.offload = OffloadTerms{
       .places = {{}}, .min_bytes = 8, .prefetch_bytes = 1000, .max_leaving_bytes = 2000};
+  CheckpointOptions options = with_cuts(cuts);
   const auto refusal = [&](const OffloadOptions& engine) {
     options.offload_store = offload_engine(engine);
     return error_text([&] { checkpoint(options); });

@@ -40,15 +40,6 @@ void check_infeasible(const Planner& planner, int64_t budget_bytes) {
   CHECK_FALSE(plan.feasible);
   CHECK(plan.least_budget_bytes > budget_bytes);
   CHECK(plan.least_budget_bytes == planner.frontier().least_budget_bytes());
-  // The tensors at the least plan's peak are named; with few tensors they account for all bytes.
-  REQUIRE_FALSE(plan.held.empty());
-  int64_t held = 0;
-  for (const remat::PeakHolding& holding : plan.held) {
-    CHECK_FALSE(holding.slot.empty());
-    held += holding.bytes;
-  }
-  CHECK(held <= plan.least_budget_bytes);
-  if (plan.held.size() < 8) CHECK(held == plan.least_budget_bytes);
   CHECK_THAT(plan.peak_region, ContainsSubstring("region "));
 }
 

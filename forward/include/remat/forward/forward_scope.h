@@ -20,7 +20,7 @@ namespace remat {
 
 class Tape;
 class TapeReplayer;
-struct Cuts;
+struct PlannedCuts;
 
 /// Drops tensors that autograd saves, leaves slots instead, and logs what the region's ops use.
 class REMAT_API ForwardScope final : public Scope, RegionRun {
@@ -29,8 +29,6 @@ class REMAT_API ForwardScope final : public Scope, RegionRun {
   /// `settings` is for the region's named calls.
   ForwardScope(std::shared_ptr<Region> region, c10::ArrayRef<at::Tensor> inputs,
                CallSettings settings = {});
-  ForwardScope(const ForwardScope&) = delete;
-  ForwardScope& operator=(const ForwardScope&) = delete;
   ~ForwardScope() override;
 
   /// Records the region's ops on `tape`, with hashes of saved tensors whose ops are not `trusted`.
@@ -38,7 +36,7 @@ class REMAT_API ForwardScope final : public Scope, RegionRun {
   void record(Tape& tape, TrustedOps trusted, bool strict);
 
   /// Cuts the recorded tape; `whole` replays it. Call it once, after record().
-  void cut(const Cuts& cuts, std::shared_ptr<TapeReplayer> whole);
+  void cut(const PlannedCuts& cuts, std::shared_ptr<TapeReplayer> whole);
 
   /// Call it when the function has returned.
   void finish();

@@ -72,6 +72,7 @@ void visit_fields(Is<OpEvent> auto& event, auto& fields) {
     fields.number(event.record);
     fields.flag(event.is_seen);
     fields.string(event.call);
+    fields.string(event.keys);
     fields.all(event.outer_records);
   }
   fields.number(event.sequence);

@@ -112,8 +112,6 @@ class REMAT_API RecordingWriter {
  public:
   /// Creates or truncates the file. @throws std::invalid_argument if it cannot be opened.
   explicit RecordingWriter(const std::string& path);
-  RecordingWriter(const RecordingWriter&) = delete;
-  RecordingWriter& operator=(const RecordingWriter&) = delete;
   ~RecordingWriter();
 
   /// The id of `text`; equal texts have equal ids. Takes a lock: threads should cache frequent ids.

@@ -16,8 +16,8 @@
 
 #include <remat/budget/step_log.h>
 #include <remat/budget/step_structure.h>
-#include <remat/engine/cuts.h>
 #include <remat/engine/export.h>
+#include <remat/engine/planned_cuts.h>
 #include <remat/planner/step_profile.h>
 
 namespace remat {
@@ -26,7 +26,7 @@ namespace remat {
 class REMAT_API StepMeasurement {
  public:
   /// Cuts for a step with unknown ops, whose forward keeps nothing.
-  static Cuts first_cuts();
+  static std::shared_ptr<const PlannedCuts> first_cuts();
 
   /// `forward`: log of the first step's forward, whose results must be alive. `name`: the
   /// function's. Returns null if autograd has saved nothing, so that there is nothing to plan.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The slots of a region, and the replays that fill them: one replay for each backward pass that
-// unpacks slots.
+// The replays of a region, one for each backward pass that unpacks its slots.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,34 +15,13 @@
 #include <vector>
 
 #include <remat/engine/export.h>
-#include <remat/engine/inner_versions.h>
-#include <remat/engine/op_log.h>
 #include <remat/engine/replayer.h>
-#include <remat/engine/tensor_meta.h>
+#include <remat/engine/slot.h>
 
 namespace remat {
 
 class Region;
 struct KeptTensor;
-
-/// One tensor that autograd saved in a region's forward and that was dropped.
-struct Slot {
-  Slot(size_t position, const at::Tensor& tensor);
-
-  size_t index;
-  size_t log_position = 0;     ///< Position in the region's OpLog when the tensor was saved.
-  const OpInfo* op = nullptr;  ///< The op that saved the tensor; null for a custom function.
-  TensorMeta meta;
-  SavedVersion version;
-  std::unique_ptr<const InnerVersions> inner;  ///< Set for a tensor subclass.
-  const void* memory;            ///< Address of the tensor's memory, which may have been reused.
-  std::atomic<bool> live{true};  ///< False once its autograd node has been freed.
-  /// If no op has saved the tensor: a hash of its layout, and of its values if its origin is
-  /// Origin::given(). In a call that replays leave out, a hash of such values alone. 0 means that
-  /// nothing is compared.
-  uint16_t layout = 0;
-  Origin origin = Origin::inside();  ///< Logged origin, if no op has saved the tensor.
-};
 
 /// Note [Passes]: replayed values belong to one backward pass, and are keyed by its graph task. If
 /// the graph is not retained, each value is freed with the node that held it. If the graph is, each
@@ -60,8 +38,6 @@ struct Slot {
 class REMAT_API BackwardPasses {
  public:
   explicit BackwardPasses(Region& region) : region_(region) {}
-  BackwardPasses(const BackwardPasses&) = delete;
-  BackwardPasses& operator=(const BackwardPasses&) = delete;
 
   /// Returns the value of `slot` for the backward pass on this thread; replays the region if it was
   /// not replayed for this pass.

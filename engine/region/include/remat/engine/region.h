@@ -18,13 +18,13 @@
 #include <remat/engine/backward_passes.h>
 #include <remat/engine/call_log.h>
 #include <remat/engine/current_streams.h>
+#include <remat/engine/determinism.h>
 #include <remat/engine/export.h>
 #include <remat/engine/forward_memory.h>
 #include <remat/engine/op_log.h>
 #include <remat/engine/op_sites.h>
 #include <remat/engine/outside_log.h>
 #include <remat/engine/region_policy.h>
-#include <remat/engine/replay_comparison.h>
 #include <remat/engine/replayer.h>
 #include <remat/engine/tensor_meta.h>
 #include <remat/engine/thread_state.h>

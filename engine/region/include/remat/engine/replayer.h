@@ -20,11 +20,11 @@ class Region;
 class RegionInput;
 class Tape;
 
-/// A value of the forward that a replayer keeps, for memory reports.
+/// A value of the forward that a replayer or its tape keeps, for memory reports.
 struct KeptValue {
   std::string name;  ///< Such as "%12 = aten::add.Tensor".
-  const TensorMeta& tensor;
-  const HeldStorage& storage;
+  TensorMeta meta;
+  HeldStorage storage;
 };
 
 /// The values that one replay gives a region's slots, by index; undefined where it gives none.

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include <remat/engine/determinism.h>
 #include <remat/engine/export.h>
-#include <remat/engine/replay_comparison.h>
 
 namespace remat {
 

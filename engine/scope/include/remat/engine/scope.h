@@ -61,7 +61,7 @@ class REMAT_API Scope {
   /// Handles named calls made here; null for a scope that runs no region's function.
   NamedCalls* named_calls() const;
 
-  /// True if named calls here are plain calls of their functions: Cuts::plain_calls.
+  /// True if named calls here are plain calls of their functions: see PlannedCuts.
   bool has_plain_calls() const { return has_plain_calls_; }
   void set_plain_calls() { has_plain_calls_ = true; }
 

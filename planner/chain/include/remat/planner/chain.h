@@ -43,7 +43,6 @@ Chain split_chain(Chain chain, size_t max_ops);
 struct Merge {
   std::vector<int> pattern;  ///< Types, as in ChainModel::chain
   int type = 0;
-  int named = 0;  ///< The merged type's index in Chain::types of the chain that the model is from
 };
 
 /// The options that a planner may choose from.

@@ -37,8 +37,7 @@ class SequenceSolver {
  public:
   /// `max_breakpoints`: limit per part; 0: none, which is exact. The model must outlive this
   /// object.
-  SequenceSolver(const ChainModel& model, size_t max_breakpoints,
-                 const std::function<void(double)>& progress = {});
+  SequenceSolver(const ChainModel& model, size_t max_breakpoints);
 
   const StepFunction& part(size_t first, size_t last) const { return parts_[id(first, last)]; }
   const StepFunction& whole() const { return part(0, model_.length() - 1); }

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <vector>
 
-#include <remat/engine/cuts.h>
+#include <remat/engine/planned_cuts.h>
 
 namespace remat {
 
@@ -16,7 +16,7 @@ class CutTree {
  public:
   static constexpr size_t kRoot = ~size_t{0};
 
-  explicit CutTree(const Cuts& cuts);
+  explicit CutTree(const PlannedCuts& cuts);
 
   size_t units() const { return spans_.size(); }
   size_t unit_of(size_t segment) const {

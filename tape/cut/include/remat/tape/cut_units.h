@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include <remat/engine/cuts.h>
+#include <remat/engine/planned_cuts.h>
 #include <remat/engine/region.h>
 #include <remat/tape/cut_tree.h>
 #include <remat/tape/cut_values.h>
@@ -30,7 +30,7 @@ class CutUnits {
  public:
   /// `root` is the user's region, which has the logs; `whole` replays the whole tape; `kept` has
   /// the values that the forward keeps.
-  CutUnits(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> root,
+  CutUnits(Tape& tape, const PlannedCuts& cuts, std::shared_ptr<Region> root,
            std::shared_ptr<const TapeReplayer> whole, const CutValues& kept);
 
   const CutTree& tree() const { return tree_; }

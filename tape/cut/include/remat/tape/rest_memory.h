@@ -26,8 +26,8 @@ namespace remat {
 /// position, autograd keeps the rest, or the rest is one segment.
 class RestMemory {
  public:
-  /// `segment_bytes`: new memory in a segment of the rest (Cuts::rest_bytes). `without_cpu`: CPU
-  /// memory does not count. `grows`: segments may be much larger, with fewer looks for a cut.
+  /// `segment_bytes`: new memory in a segment of the rest (PlannedCuts::rest_bytes). `without_cpu`:
+  /// CPU memory does not count. `grows`: segments may be much larger, with fewer looks for a cut.
   RestMemory(size_t segment_bytes, bool without_cpu, bool grows)
       : segment_bytes_(segment_bytes), without_cpu_(without_cpu), grows_(grows) {}
 

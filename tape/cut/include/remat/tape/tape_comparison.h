@@ -23,7 +23,7 @@ namespace remat {
 /// Compares up to the first difference; results after that mean nothing. Not thread-safe.
 class TapeComparison {
  public:
-  /// `differs` may be empty: see Cuts::differs.
+  /// `differs` may be empty: see PlannedCuts::differs.
   TapeComparison(const Tape& tape, std::shared_ptr<const ExpectedTape> expected,
                  std::function<void(const TapeDifference&)> differs)
       : tape_(tape), expected_(std::move(expected)), differs_(std::move(differs)) {}

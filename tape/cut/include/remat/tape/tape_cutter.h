@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include <remat/engine/cuts.h>
 #include <remat/engine/expected_tape.h>
 #include <remat/engine/op_call.h>
+#include <remat/engine/planned_cuts.h>
 #include <remat/engine/region.h>
 #include <remat/policy/policy.h>
 #include <remat/tape/cut_units.h>
@@ -50,7 +50,7 @@ namespace remat {
 class TapeCutter {
  public:
   /// `root` is the user's region, which has the logs; `whole` replays the whole tape.
-  TapeCutter(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> root,
+  TapeCutter(Tape& tape, const PlannedCuts& cuts, std::shared_ptr<Region> root,
              std::shared_ptr<const TapeReplayer> whole, CutValues::Keep keep);
   TapeCutter(const TapeCutter&) = delete;
   TapeCutter& operator=(const TapeCutter&) = delete;
@@ -164,7 +164,7 @@ class TapeCutter {
   std::vector<size_t> positions_;
   std::optional<TapeComparison> comparison_;
   RestMemory rest_;
-  const bool cuts_now_;        // Cuts::while_recorded
+  const bool cuts_now_;        // PlannedCuts::while_recorded
   size_t crossing_bytes_ = 0;  // With cuts_now_: bytes of the group's slots.
   Phase phase_ = Phase::kPlan;
   NextCut next_cut_ = NextCut::kPlanned;

@@ -23,6 +23,7 @@
 #include <remat/engine/generator_state.h>
 #include <remat/engine/held_storage.h>
 #include <remat/engine/op_call.h>
+#include <remat/engine/replayer.h>
 #include <remat/engine/tensor_layout.h>
 #include <remat/engine/tensor_meta.h>
 #include <remat/tape/tape_trust.h>
@@ -183,10 +184,9 @@ class REMAT_API Tape {
     return outside < outside_.size() && outside_[outside].leaf.defined();
   }
 
-  /// Calls visit(name, tensor, storage) for each tensor that only the tape holds, or that the outer
-  /// region holds for the tape. Leaves out weights and other tensors that others hold, too.
-  void visit_held(c10::function_ref<void(const std::string&, const TensorMeta&, const HeldStorage&)>
-                      visit) const;
+  /// Calls `visit` for each tensor that only the tape holds, or that the outer region holds for the
+  /// tape. Leaves out weights and other tensors that others hold, too.
+  void visit_held(c10::function_ref<void(const KeptValue&)> visit) const;
 
   const TensorLayout& layout(uint32_t number) const { return layouts_[number].first; }
 
@@ -253,12 +253,7 @@ class REMAT_API Tape {
   std::vector<std::pair<TensorLayout, c10::Device>> layouts_;
   std::vector<GeneratorState> generators_;
   std::vector<at::Tensor> held_;
-  struct HeldSlot {
-    std::string name;
-    TensorMeta meta;
-    HeldStorage storage;
-  };
-  std::vector<HeldSlot> held_slots_;
+  std::vector<KeptValue> held_slots_;
   std::vector<TapeMemory> memories_;
   std::vector<Outside> outside_;  // Indexed by number of the OutsideStorage.
   std::string failure_;

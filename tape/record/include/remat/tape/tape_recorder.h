@@ -41,8 +41,6 @@ class TapeRecorder final : public SegmentPolicies {
         generators_(generators) {
     tape_.has_hashes_ = trusted_.empty();
   }
-  TapeRecorder(const TapeRecorder&) = delete;
-  TapeRecorder& operator=(const TapeRecorder&) = delete;
 
   /// Has `cutter` cut the tape. Call it once, before the first op.
   void cut(std::unique_ptr<TapeCutter> cutter);

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <remat/planner/json_tree.h>
+#include <remat/policy/json_tree.h>
 #include <remat/policy/offload_terms.h>
 
 namespace remat::detail {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Text of byte amounts and shares.
+// Budgets as text.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,9 @@ namespace remat::detail {
 
 /// Bytes of "2.5GiB", "300 MB", "4096B", or "60%" of `whole`; nullopt for other text.
 REMAT_API std::optional<int64_t> bytes_of(std::string_view text, int64_t whole);
+
+/// A number from 0 to 1; nullopt for other text.
+REMAT_API std::optional<double> fraction_of(std::string_view text);
 
 /// Text such as "300 B" or "34.90 MB", in the largest decimal unit with a value of at least 1.
 REMAT_API std::string bytes_text(int64_t bytes);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Parses with nlohmann's SAX interface, and counts lines on the way.
-#include <remat/planner/json_tree.h>
+#include <remat/policy/json_tree.h>
 
 #include <algorithm>
 #include <cmath>
@@ -19,12 +19,21 @@ namespace remat::detail {
 namespace {
 
 constexpr size_t max_depth = 64;
+constexpr size_t max_shown = 200;
 constexpr double max_exact_integer = 9007199254740992;  // 2^53
 
 [[noreturn]] void raise(const std::string& what, const std::string& source, int line,
                         const std::string& sentence) {
   throw std::invalid_argument("[" + what + "] " + source + ":" + std::to_string(line) + ": " +
                               sentence);
+}
+
+/// Shortens the text of a file for an error, without splitting a UTF-8 character.
+std::string cut(std::string text) {
+  if (text.size() <= max_shown) return text;
+  size_t end = max_shown;
+  while ((static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
+  return text.substr(0, end) + "...";
 }
 
 /// Builds the tree. Every callback returns true; faults are thrown.
@@ -61,6 +70,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool string(string_t& value) override {
+    check_text(value);
     add(JsonNode::Kind::kString).text = value;
     return true;
   }
@@ -70,8 +80,9 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool key(string_t& value) override {
+    check_text(value);
     if (!keys_.back().insert(value).second) {
-      fail("key \"" + value + "\": expected once in its object, got it twice. Remove one.");
+      fail("key \"" + cut(value) + "\": expected once in its object, got it twice. Remove one.");
     }
     key_ = value;
     return true;
@@ -80,13 +91,19 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
                    const nlohmann::detail::exception& error) override {
     const std::string text = as_printable(error.what());
     const size_t from = text.find("syntax error");
-    fail("expected JSON, got a " + (from == std::string::npos ? text : text.substr(from)) +
+    fail("expected JSON, got a " + cut(from == std::string::npos ? text : text.substr(from)) +
          ". Mend the file.");
   }
 
  private:
   [[noreturn]] void fail(const std::string& sentence) const {
     raise(what_, source_, line_, sentence);
+  }
+
+  // A zero byte would end the text of an error that contains it.
+  void check_text(const std::string& text) const {
+    if (text.find('\0') != std::string::npos)
+      fail("expected text without zero bytes, got one. Mend the file.");
   }
 
   JsonNode& add(JsonNode::Kind kind) {
@@ -183,8 +200,7 @@ void raise_fault(const std::string& what, const std::string& source, const JsonN
 void JsonValue::fail(const std::string& expected, const std::string& got) const {
   raise(what_, source_, node_->line,
         (path_.empty() ? "the whole text" : path_) + ": expected " + expected + ", got " + got +
-            ". " +
-            (advice_.empty() ? "See planner/chain/schema/" + what_ + ".schema.json." : advice_));
+            ". " + advice_);
 }
 
 std::string JsonValue::shown() const {
@@ -198,7 +214,7 @@ std::string JsonValue::shown() const {
     case JsonNode::Kind::kNumber:
       return nlohmann::json(node_->number).dump();
     case JsonNode::Kind::kString:
-      return "\"" + node_->text + "\"";
+      return "\"" + cut(node_->text) + "\"";
     case JsonNode::Kind::kArray:
       return "an array of " + std::to_string(node_->items.size());
     case JsonNode::Kind::kObject:
@@ -218,7 +234,7 @@ void JsonValue::check_members(std::initializer_list<const char*> required,
   };
   for (const JsonNode& node : node_->items) {
     if (among(node.key, required) || among(node.key, optional)) continue;
-    member(node).fail("no member of this name", "\"" + node.key + "\"");
+    member(node).fail("no member of this name", "\"" + cut(node.key) + "\"");
   }
 }
 

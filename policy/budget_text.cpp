@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Parsing and formatting of byte amounts.
+// Parsing and formatting of budgets.
+#include <remat/policy/budget_text.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <charconv>
 #include <cstdio>
 #include <optional>
-#include <stdexcept>
-#include <string>
 #include <utility>
 
-#include <remat/planner/budget_text.h>
-#include <remat/planner/planner.h>
-
-namespace remat {
-
+namespace remat::detail {
 namespace {
 
 using Unit = std::pair<std::string_view, int64_t>;  // name and bytes
@@ -61,17 +57,9 @@ int64_t share_of(int64_t bytes, double share) {
   return share == 1 ? bytes : static_cast<int64_t>(share * static_cast<double>(bytes));
 }
 
-[[noreturn]] void refuse(std::string_view text) {
-  throw std::invalid_argument(
-      "[planner] budget: expected bytes with a unit (2.5GiB, 300MB, 4096B), a percentage of the "
-      "no-checkpoint "
-      "peak (60%), or a number from 0 (each layer checkpointed) to 1 (nothing runs twice), got \"" +
-      std::string(text) + "\". Give one of these.");
-}
-
 }  // namespace
 
-std::string detail::bytes_text(int64_t bytes) {
+std::string bytes_text(int64_t bytes) {
   constexpr std::array<const char*, 5> names{"B", "kB", "MB", "GB", "TB"};
   auto value = static_cast<double>(bytes);
   size_t unit = 0;
@@ -81,13 +69,13 @@ std::string detail::bytes_text(int64_t bytes) {
   return text.data();
 }
 
-std::string detail::percent_text(double share, int digits) {
+std::string percent_text(double share, int digits) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.*f %%", digits, 100 * share);
   return text.data();
 }
 
-std::optional<int64_t> detail::bytes_of(std::string_view text, int64_t whole) {
+std::optional<int64_t> bytes_of(std::string_view text, int64_t whole) {
   // Whole numbers stay exact: doubles cannot represent odd numbers beyond 2^53.
   const auto [whole_number, exact_unit] = read_amount<int64_t>(text);
   const Unit* const exact = unit_named(exact_unit);
@@ -106,13 +94,10 @@ std::optional<int64_t> detail::bytes_of(std::string_view text, int64_t whole) {
   return known == nullptr ? share_of(whole, share) : static_cast<int64_t>(bytes);
 }
 
-int64_t Planner::budget_bytes(std::string_view text) const {
-  const int64_t peak = frontier().no_checkpoint_peak_bytes();
-  if (const std::optional<int64_t> bytes = detail::bytes_of(text, peak)) return *bytes;
-  const auto [value, unit] = read_amount<double>(text);
-  if (!value || !unit.empty() || !(*value >= 0 && *value <= 1)) refuse(text);
-  const int64_t least = layer_checkpoint().simulated_peak_bytes;
-  return least + share_of(peak - least, *value);
+std::optional<double> fraction_of(std::string_view text) {
+  const auto [value, rest] = read_amount<double>(text);
+  const bool is_fraction = value && rest.empty() && *value >= 0 && *value <= 1;
+  return is_fraction ? value : std::nullopt;
 }
 
-}  // namespace remat
+}  // namespace remat::detail

@@ -60,10 +60,9 @@ void raise_faults(const std::string& what, const std::string& source, const Json
 /// A value that is being read. Copies are cheap. The tree must outlive it.
 class JsonValue {
  public:
-  /// Errors begin with the place of the value: "[what] source:12: path: ". They end with `advice`;
-  /// if it is empty, with the schema of `what`.
-  JsonValue(const JsonNode& node, std::string what, std::string source, std::string path = "",
-            std::string advice = "")
+  /// Errors begin with the place of the value, "[what] source:12: path: ", and end with `advice`.
+  JsonValue(const JsonNode& node, std::string what, std::string source, std::string path,
+            std::string advice)
       : node_(&node),
         what_(std::move(what)),
         source_(std::move(source)),
@@ -101,7 +100,7 @@ class JsonValue {
   JsonValue member(const JsonNode& node) const;
 
   const JsonNode* node_;
-  std::string what_;  // "profile" or "plan"
+  std::string what_;  // "profile", "memory plan" or "policy"
   std::string source_;
   std::string path_;  // "block_types[1].ops[0].fwd"; empty for the whole text
   std::string advice_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // The limit kNoLimit is null in JSON.
-#include "offload_terms.h"
+#include "offload_json.h"
 
 #include <stdexcept>
 #include <string>

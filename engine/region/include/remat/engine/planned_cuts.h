@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Cuts of a tape that a plan or a measurement has made.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <remat/engine/cuts.h>
+#include <remat/engine/expected_tape.h>
+#include <remat/engine/export.h>
+#include <remat/policy/offload_terms.h>
+
+namespace remat {
+
+class OffloadStore;
+
+/// Cuts of CheckpointOptions::plan. Only they decide what is kept: named calls are plain calls of
+/// their functions, whatever their policies and names.
+struct PlannedCuts : Cuts {
+  /// The tape for which positions, groups and keep were made. If given, the tape is compared with
+  /// it while it is recorded. From the first difference on, positions, groups and keep no longer
+  /// apply: the open segment and the groups around it are the last planned ones, and the rest is
+  /// kept as autograd saves it until little crosses a cut. From there on a new segment begins about
+  /// every `rest_bytes` of new memory, at points where no more crosses than was saved, and every
+  /// value that crosses is kept. No region is refused then.
+  std::shared_ptr<const ExpectedTape> expected{};
+  size_t rest_bytes = size_t{64} << 20;
+
+  /// Called at that difference, once per forward, on the forward's thread. Must not throw.
+  std::function<void(const TapeDifference&)> differs{};
+
+  /// The terms of the store for which OFFLOAD entries of `keep` were planned. A store that has more
+  /// bytes in flight at once, or moves less, is refused.
+  std::optional<OffloadTerms> offload{};
+
+  /// Cuts the tape while it is recorded, for a function whose ops are unknown; positions, groups
+  /// and keep are empty. One group contains all segments, so the forward keeps nothing. A segment
+  /// ends when it saves as many bytes as cross the cuts so far, so n bytes of saved tensors, of
+  /// which c bytes cross each cut, become about sqrt(2 * n / c) segments.
+  bool while_recorded = false;
+};
+
+/// Throws a ValueError that begins with `where` if the cuts move values and `store` does not match
+/// the terms for which they were planned.
+REMAT_API void check_offload(const PlannedCuts& cuts, const OffloadStore& store,
+                             const std::string& where);
+
+}  // namespace remat
