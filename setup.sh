@@ -22,7 +22,7 @@ readonly docs_packages=docs/requirements.txt
 # Which torchvision goes with which torch; the list has the one of 2.11.
 # shellcheck disable=SC2079  # keys, not numbers
 readonly -A torchvision=([2.10]=0.25.0 [2.11]=0.26.0 [2.12]=0.27.1 [2.13]=0.28.0 [2.14]=0.29.1 [2.15]=0.29.2)
-packages=(g++ cmake ninja-build ccache catch2 nlohmann-json3-dev libcli11-dev libbenchmark-dev python3-dev)
+packages=(g++ cmake ninja-build ccache catch2 nlohmann-json3-dev libcli11-dev libbenchmark-dev python3-dev valgrind)
 
 say() { printf '[setup] %s\n' "$*" >&2; }
 die() {

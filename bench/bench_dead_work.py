@@ -22,7 +22,6 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import flop_registry
 
 
-
 def with_torch(case, model):
     """Puts torch's own checkpoint around the same blocks."""
     wrap_forwards(model, case.blocks, lambda forward, name: functools.partial(checkpoint, forward, use_reentrant=False))

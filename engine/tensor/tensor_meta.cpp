@@ -56,16 +56,19 @@ std::optional<uint64_t> sample_bytes(const c10::Storage& storage, bool many) {
   const auto* const bytes = static_cast<const unsigned char*>(
       storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get());
   if (!bytes || storage.nbytes() == 0) return std::nullopt;
-  const size_t word = std::min(storage.nbytes(), sizeof(uint64_t));
-  const size_t last = storage.nbytes() - word;
-  const bool all = many && storage.nbytes() <= kMostWords * word;
-  const size_t samples = all ? last / word + 1 : many ? kManySamples : kFewSamples;
-  const size_t step = all ? word : last / (samples - 1);
+  uint64_t word = 0;
+  if (storage.nbytes() < sizeof(word)) {
+    std::memcpy(&word, bytes, storage.nbytes());
+    return hash_mix(0, word);
+  }
+  const size_t last = storage.nbytes() - sizeof(word);
+  const bool all = many && storage.nbytes() <= kMostWords * sizeof(word);
+  const size_t samples = all ? last / sizeof(word) + 1 : many ? kManySamples : kFewSamples;
+  const size_t step = all ? sizeof(word) : last / (samples - 1);
   uint64_t hash = 0;
   const auto mix = [&](size_t offset) {
-    uint64_t bits = 0;
-    std::memcpy(&bits, bytes + offset, word);
-    hash = hash_mix(hash, bits);
+    std::memcpy(&word, bytes + offset, sizeof(word));
+    hash = hash_mix(hash, word);
   };
   for (size_t i = 0; i < samples; ++i) mix(step * i);
   if (many) mix(last);

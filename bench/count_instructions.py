@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Counts the instructions of small pieces of work with callgrind, and compares them with those of instructions/counts.json.
+
+  python3 bench/count_instructions.py                 all rows; exits with 1 if one has grown by more than 3 %
+  python3 bench/count_instructions.py --few           the five rows of CI
+  python3 bench/count_instructions.py --where ROW     which functions the row's instructions are in; with --than BUILD,
+                                                      where they are more than in another build
+  python3 bench/count_instructions.py --write         writes counts.json
+
+A row is LANGUAGE.PART.SUBJECT.HOW: python.op.linear.function is an op inside of a region that is replayed by its function,
+python.backward.chain.tape the backward of a chain of ops that is replayed from a tape. Counts are per call, on any machine
+the same within a percent; they are those of the LibTorch version in counts.json. Needs valgrind.
+"""
+
+import argparse
+import collections
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+COUNTS = HERE / "instructions" / "counts.json"
+ROOT = HERE.parent
+REPEATS = 10  # as in instructions/rows.py and rows.cpp
+MOST_GROWTH = 0.03
+FEW = [
+    "python.op.linear.function",
+    "python.op.layer_norm.tape",
+    "python.forward.one.function",
+    "python.backward.one.function",
+    "python.forward.plan.auto",
+]
+
+Functions = collections.Counter[str]
+
+
+def command_of(language: str, build: pathlib.Path, rows: list[str]) -> list[str]:
+    if language == "cpp":
+        return [str(build / "bench" / "instruction_rows"), *rows]
+    switch = build / "bench" / "libcallgrind_switch.so"
+    return [sys.executable, str(HERE / "instructions" / "rows.py"), str(switch), *rows]
+
+
+def run(build: pathlib.Path, rows: list[str], into: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Returns callgrind's file of each row."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{build / 'python'}:{os.environ.get('PYTHONPATH', '')}",
+        "PYTHONHASHSEED": "0",
+        "OMP_NUM_THREADS": "1",
+    }
+    files = {}
+    for language in ("python", "cpp"):
+        of_language = [row for row in rows if row.startswith(language)]
+        if not of_language:
+            continue
+        out = into / language
+        callgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no", f"--callgrind-out-file={out}"]
+        subprocess.run([*callgrind, *command_of(language, build, of_language)], env=environment, check=True, capture_output=True)
+        for file in into.glob(f"{language}.*"):
+            if match := re.search(r"^desc: Trigger: Client Request: (\S+)$", file.read_text(errors="replace"), re.MULTILINE):
+                files[match[1]] = file
+    return files
+
+
+def count_of(file: pathlib.Path) -> int:
+    match = re.search(r"^totals: (\d+)$", file.read_text(errors="replace"), re.MULTILINE)
+    assert match, f"expected a line of totals in {file}"
+    return round(int(match[1]) / REPEATS)
+
+
+def functions_of(file: pathlib.Path) -> Functions:
+    """Instructions per call in each function itself, without what it calls."""
+    names: dict[str, str] = {}
+    functions: Functions = collections.Counter()
+    function = ""
+    is_call = False
+    for line in file.read_text(errors="replace").splitlines():
+        if match := re.match(r"(c?)fn=\((\d+)\)(?: (.*))?$", line):
+            name = names.setdefault(match[2], match[3] or "")
+            if not match[1]:
+                function = name
+        elif line.startswith("calls="):
+            is_call = True
+        elif re.match(r"[-+*\d]", line):
+            if not is_call:
+                functions[function] += int(line.split()[1])
+            is_call = False
+    return collections.Counter({name: round(count / REPEATS) for name, count in functions.items()})
+
+
+def show_where(functions: Functions, than: Functions) -> None:
+    grown = sorted(((count - than[name], name) for name, count in functions.items()), reverse=True)
+    for count, name in grown[:40]:
+        print(f"{count:9,}  {name[:150]}")
+
+
+def compare(counts: dict[str, int], kept: dict[str, int]) -> list[str]:
+    """Prints a table; returns the rows that have grown too much."""
+    print(f"{'row':36} {'kept':>10} {'now':>10} {'growth':>8}")
+    grown = []
+    for row, count in counts.items():
+        growth = count / kept[row] - 1 if row in kept else 0.0
+        print(f"{row:36} {kept.get(row, 0):10,} {count:10,} {growth:8.1%}")
+        if growth > MOST_GROWTH:
+            grown.append(row)
+    return grown
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="*", metavar="ROW")
+    parser.add_argument("--few", action="store_true")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--where", metavar="ROW")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
+    parser.add_argument("--than", type=pathlib.Path, metavar="BUILD")
+    arguments = parser.parse_args()
+    kept = json.loads(COUNTS.read_text())
+    with tempfile.TemporaryDirectory() as name:
+        scratch = pathlib.Path(name)
+        if arguments.where:
+            than: Functions = collections.Counter()
+            if arguments.than:
+                (scratch / "than").mkdir()
+                than = functions_of(run(arguments.than, [arguments.where], scratch / "than")[arguments.where])
+            show_where(functions_of(run(arguments.build, [arguments.where], scratch)[arguments.where]), than)
+            return 0
+        rows = arguments.rows or (FEW if arguments.few else list(kept["counts"]))
+        files = run(arguments.build, rows, scratch)
+        counts = {row: count_of(files[row]) for row in rows}
+    grown = compare(counts, kept["counts"])
+    if arguments.write:
+        kept["counts"].update(counts)
+        COUNTS.write_text(json.dumps(kept, indent=2) + "\n")
+        return 0
+    for row in grown:
+        print(f"[count] {row} has grown by more than {MOST_GROWTH:.0%}. See where: bench/count_instructions.py --where {row}")
+    return 1 if grown else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
