@@ -54,18 +54,20 @@ class WorkerEvent final : public CopyEvent {
 
 }  // namespace
 
-Worker::Worker() : thread_([this] { loop(); }) {}
+Worker::Worker()
+    : queue_(std::make_unique<Queue>()), thread_([&queue = *queue_] { loop(queue); }) {}
 
 Worker::~Worker() {
   if (process_.is_forked()) {
     thread_.detach();
+    static_cast<void>(queue_.release());
     return;
   }
   {
-    const std::lock_guard lock(mutex_);
-    ends_ = true;
+    const std::lock_guard lock(queue_->mutex);
+    queue_->ends = true;
   }
-  given_.notify_one();
+  queue_->given.notify_one();
   thread_.join();
 }
 
@@ -86,23 +88,23 @@ CopyEventPtr Worker::run(std::function<void()> work, CopyEventPtr after) {
     return event;
   }
   {
-    const std::lock_guard lock(mutex_);
-    jobs_.push_back(std::move(job));
+    const std::lock_guard lock(queue_->mutex);
+    queue_->jobs.push_back(std::move(job));
   }
-  given_.notify_one();
+  queue_->given.notify_one();
   return event;
 }
 
-void Worker::loop() {
+void Worker::loop(Queue& queue) {
   // Not pthread_setname_np(), which needs a newer glibc than wheels are built for.
   ::prctl(PR_SET_NAME, "remat_copy");
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(queue.mutex);
   while (true) {
-    given_.wait(lock, [this] { return ends_ || !jobs_.empty(); });
-    if (jobs_.empty()) return;
+    queue.given.wait(lock, [&] { return queue.ends || !queue.jobs.empty(); });
+    if (queue.jobs.empty()) return;
     {
-      const std::function<void()> job = std::move(jobs_.front());
-      jobs_.pop_front();
+      const std::function<void()> job = std::move(queue.jobs.front());
+      queue.jobs.pop_front();
       lock.unlock();
       job();
     }

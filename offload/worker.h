@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -28,7 +29,8 @@ class MadeInProcess {
 };
 
 /// A first-in, first-out queue of jobs. The destructor runs the remaining jobs. In a forked
-/// process, which has no such thread, jobs run at once.
+/// process, which has no such thread, jobs run at once, and the queue is never destroyed: a
+/// condition variable that a thread of the parent waits for cannot be.
 class Worker {
  public:
   Worker();
@@ -38,12 +40,16 @@ class Worker {
   CopyEventPtr run(std::function<void()> work, CopyEventPtr after);
 
  private:
-  void loop();
+  struct Queue {
+    std::mutex mutex;
+    std::condition_variable given;
+    std::deque<std::function<void()>> jobs;
+    bool ends = false;
+  };
 
-  std::mutex mutex_;
-  std::condition_variable given_;
-  std::deque<std::function<void()>> jobs_;
-  bool ends_ = false;
+  static void loop(Queue& queue);
+
+  std::unique_ptr<Queue> queue_;
   MadeInProcess process_;
   std::thread thread_;
 };

@@ -4,6 +4,7 @@
 
 import pytest
 import torch
+from fuzz.custom import auto, handled, own, plain
 from programs import leaf
 from same import assert_equal
 
@@ -144,6 +145,61 @@ def test_freed_memory_at_which_a_function_only_looks(look):
     free(w)
     y.sum().backward()
     assert_equal(x.cos() * x.sin().exp(), x.grad)
+
+
+CALLS = {  # calls that save the buffer b
+    "native_op": lambda policy: lambda x, b: remat.native_op(lambda x, b: x * b, "call", policy)(x, b),
+    "op of auto_forward": lambda policy: remat.op(auto.of_buffer, "call", policy),
+    "op of a handle": lambda policy: remat.op(handled.of_buffer, "call", policy),
+    "function with a name": lambda policy: own.of_buffer("call", policy.name),
+    "function without a name": lambda policy: plain.of_buffer,
+}
+in_every_call = pytest.mark.parametrize("call", CALLS)
+with_every_policy = pytest.mark.parametrize("policy", ["SAVE", "OFFLOAD", "RECOMPUTE"])
+
+
+def through(call, policy, engine, b, captured):
+    """Returns a region that passes `b`, captured or as an argument, to a call."""
+    call = CALLS[call](remat.CheckpointPolicy[policy])
+    region = remat.checkpoint(region_name="r", replay=engine, offload_store=remat.offload(min_bytes=0))
+    return region(lambda x: call(x, b).sin()) if captured else lambda x: region(lambda x, b: call(x, b).sin())(x, b)
+
+
+@pytest.mark.parametrize("engine", ["function", "tape"])
+@pytest.mark.parametrize("captured", [False, True])
+@pytest.mark.parametrize("size", [0, 64])
+@with_every_policy
+@in_every_call
+def test_a_buffer_that_a_call_has_saved(call, policy, size, captured, engine):
+    b = torch.randn(100)
+    y = through(call, policy, engine, b, captured)(leaf(100)).sum()
+    y.backward(retain_graph=True)
+    b.untyped_storage().resize_(size)
+    with pytest.raises(RuntimeError, match=FREED):
+        y.backward()
+
+
+@pytest.mark.parametrize("engine", ["function", "tape"])
+@pytest.mark.parametrize("captured", [False, True])
+@pytest.mark.parametrize("size", [0, 64])
+@with_every_policy
+@in_every_call
+def test_a_buffer_that_a_call_has_saved_and_that_is_there_again(call, policy, size, captured, engine):
+    def gradient(wrap):
+        torch.manual_seed(0)
+        x, b = leaf(100), torch.randn(100)
+        y = wrap(b)(x).sum()
+        storage = b.untyped_storage()
+        values = storage.clone()
+        storage.resize_(size)
+        storage.resize_(values.nbytes())
+        storage.copy_(values)
+        y.backward()
+        return x.grad
+
+    outside = CALLS[call](remat.CheckpointPolicy.SAVE)
+    wants = gradient(lambda b: lambda x: outside(x, b).sin())
+    assert_equal(wants, gradient(lambda b: through(call, policy, engine, b, captured)))
 
 
 class SavesMiddle(torch.autograd.Function):

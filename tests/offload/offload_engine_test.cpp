@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -459,6 +460,20 @@ bool takes_in_forked_process(OffloadMemory& memory) {
   }
   int status = -1;
   return ::waitpid(child, &status, 0) == child && status == 0;
+}
+
+TEST_CASE("A forked process can destroy host memory whose threads wait for work", "[offload]") {
+  std::shared_ptr<OffloadMemory> memory = host_memory();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // The threads have begun to wait.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(5);  // ends the child if it hangs
+    memory.reset();
+    ::_exit(0);
+  }
+  int status = -1;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }
 
 TEST_CASE("A forked process has host memory, whatever threads were doing", "[offload]") {

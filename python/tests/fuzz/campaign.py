@@ -5,6 +5,7 @@
 import base64
 import collections
 import dataclasses
+import importlib
 import pickle
 import warnings
 
@@ -40,6 +41,7 @@ class Summary:
 
 def fault(program, seed, verdict):
     """Returns the smallest program found that fails in the same way, and its fault."""
+    importlib.import_module("torch._dynamo")  # nested tensors import it, which takes a second in each child
     small = small_in_child(program, seed, verdict) or shrink(
         program, lambda candidate: checked_in_child(candidate, seed).is_like(verdict), limit=3000 if not ON_CUDA else 300
     )

@@ -81,7 +81,8 @@ class Generator:
         """Frees memory that is not read before backward, or, for good, a buffer that nothing saves."""
         buffers = [value for value in self.buffers if STATE[value.number][0] != "h"]  # host memory cannot be freed
         if self.one_in(3) and use not in RUNS_AGAIN:
-            return Step("free", [self.random.choice(buffers).number], [])
+            buffer = self.random.choice(buffers)
+            return Step("free", [buffer.number], [], {"until": "backward"} if buffer.memory.saved else {})
         kept = [value.memory for value in results]
         free = [v for v in values + buffers if not any(v.memory is memory for memory in kept)]
         count = min(len(free), 1 + self.below(2))

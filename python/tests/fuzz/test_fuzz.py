@@ -140,6 +140,18 @@ def test_a_run_with_more_than_two_per_cent_of_refusals_fails(refused, passed):
 
 
 @once
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_buffer_that_autograd_has_saved_comes_back_before_backward(saved):
+    """Backward would read freed memory, also in plain code."""
+    generator = Generator(0, ALL)
+    generator.program()
+    for buffer in generator.buffers:
+        buffer.memory.saved = saved
+    ends = [generator.free([], [], "backward").options.get("until") for _ in range(100)]
+    assert set(ends) == ({"backward"} if saved else {"backward", None})
+
+
+@once
 def test_programs_are_the_same_for_a_seed():
     assert Generator(5).program().source() == Generator(5).program().source()
 
