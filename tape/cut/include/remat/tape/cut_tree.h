@@ -7,12 +7,13 @@
 #include <vector>
 
 #include <remat/engine/cuts.h>
+#include <remat/engine/export.h>
 
 namespace remat {
 
 /// The units that are replayed separately: the segments of the cuts, numbered from 0, then the
 /// groups, then added segments. All are inside the root.
-class CutTree {
+class REMAT_API CutTree {
  public:
   static constexpr size_t kRoot = ~size_t{0};
 
