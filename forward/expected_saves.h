@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <remat/engine/export.h>
 #include <remat/engine/hidden_scopes.h>
 #include <remat/engine/named_call.h>
 
@@ -21,7 +22,7 @@
 namespace remat {
 
 /// For calls of custom functions: autograd saves the function's tensors after it has returned.
-class ExpectedSaves {
+class REMAT_API ExpectedSaves {
  public:
   /// For the running call: see NamedCalls::expect_saved().
   void expect(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors,

@@ -9,6 +9,7 @@
 
 #include <vector>
 
+#include <remat/engine/export.h>
 #include <remat/engine/outside_log.h>
 #include <remat/engine/region.h>
 
@@ -23,7 +24,7 @@ namespace remat {
 /// versions. Keeping a result waits for all results of the collective, but only when an op reads
 /// one: other ranks may begin the collective only after this rank's next send. The op that wraps a
 /// result in a tensor subclass reads nothing; ops on the subclass read the inner tensors.
-class PendingWrites {
+class REMAT_API PendingWrites {
  public:
   /// `region` outlives this object; messages name it.
   explicit PendingWrites(const Region& region) : region_(region) {}

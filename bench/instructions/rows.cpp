@@ -11,7 +11,7 @@
 #include <iostream>
 #include <map>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include <remat/remat.h>
 
@@ -51,7 +51,7 @@ Tensor one_call(const Tensor& x) {
   return remat::native_op([](const Tensor& t) { return t.sin(); }, "sin", remat::Policy::kSave)(x);
 }
 
-Function in_region(Function function, remat::Replay replay) {
+Function in_region(Function function, remat::ReplayEngine replay) {
   return remat::checkpoint({.replay = replay})(std::move(function));
 }
 
@@ -73,8 +73,8 @@ struct Row {
 };
 
 std::map<std::string, Row> rows() {
-  const auto function = [](Function of) { return in_region(of, remat::Replay::kFunction); };
-  const auto tape = [](Function of) { return in_region(of, remat::Replay::kTape); };
+  const auto function = [](Function of) { return in_region(of, remat::ReplayEngine::kFunction); };
+  const auto tape = [](Function of) { return in_region(of, remat::ReplayEngine::kTape); };
   return {
       {"cpp.forward.chain.plain", {count_forward, chain}},
       {"cpp.forward.one.function", {count_forward, function(one)}},

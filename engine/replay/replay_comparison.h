@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include <remat/engine/export.h>
 #include <remat/engine/named_call.h>
 #include <remat/engine/region.h>
 
@@ -19,7 +20,7 @@
 namespace remat {
 
 /// Steps through the forward's log as the replay runs.
-class ReplayComparison {
+class REMAT_API ReplayComparison {
  public:
   ReplayComparison(const Region& region, ReplayMemory& memory) : region_(region), memory_(memory) {}
   ReplayComparison(const ReplayComparison&) = delete;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <remat/engine/byte_ranges.h>
+#include <remat/engine/export.h>
 #include <remat/engine/op_call.h>
 #include <remat/engine/op_writer.h>
 #include <remat/engine/region.h>
@@ -38,7 +39,7 @@ inline constexpr const char* kMakeItDepend =
 /// storage gets a shadow, which begins with the bytes from before the forward's first write. Op by
 /// op, each tensor on the real storage is replaced by a tensor on the shadow, which is the same
 /// every time, since in-place ops change a tensor's position in the graph.
-class ReplayMemory {
+class REMAT_API ReplayMemory {
  public:
   /// Unpacks the old values of storages that the forward wrote, which may replay outer regions:
   /// construct it before the replay's scope.

@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include <remat/engine/export.h>
 #include <remat/engine/op_call.h>
 #include <remat/engine/region.h>
 #include <remat/engine/region_body.h>
@@ -24,7 +25,7 @@ namespace remat {
 
 /// Assigns each tensor that autograd saves to the slot at the same position in the forward's order,
 /// compares the two, and stops the replay when every needed slot is filled.
-class ReplayProgress {
+class REMAT_API ReplayProgress {
  public:
   ReplayProgress(const Region& region, const RegionBody& body, ReplayedSlots& slots,
                  const ReplayComparison& comparison);

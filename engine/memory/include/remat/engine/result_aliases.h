@@ -31,15 +31,15 @@ inline constexpr const char* kResultChanged =
 REMAT_API void note_results(c10::ArrayRef<at::Tensor> results) noexcept;
 
 /// False if no region has returned a tensor on the memory of `tensor`.
-bool may_be_result(const at::Tensor& tensor) noexcept;
+REMAT_API bool may_be_result(const at::Tensor& tensor) noexcept;
 
 /// Call it before somebody gets a tensor on the memory of a region's `result` with its own version
 /// counter.
-void before_result_alias(const at::Tensor& result);
+REMAT_API void before_result_alias(const at::Tensor& result);
 
 /// True if `saved` is a region's result, or shares memory with one through views, and has been
 /// changed through such an alias since it was saved.
-bool changed_by_alias(const SavedVersion& saved);
+REMAT_API bool changed_by_alias(const SavedVersion& saved);
 
 /// Note [Exchanged memory]: autograd saves an op's argument as the tensor itself. After `w.data =
 /// other` autograd goes on with the new memory, without an error. A replay, a kept value and what
@@ -54,9 +54,9 @@ enum class MemoryNow {
 };
 
 /// Notes that `tensor`, which is defined and has versions, has been given other memory.
-void note_exchange(const at::Tensor& tensor);
+REMAT_API void note_exchange(const at::Tensor& tensor);
 
 /// Says whether the saved tensor still has its memory. Views of it are exchanged separately.
-MemoryNow memory_now(const SavedVersion& saved);
+REMAT_API MemoryNow memory_now(const SavedVersion& saved);
 
 }  // namespace remat

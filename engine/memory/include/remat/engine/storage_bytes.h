@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <remat/engine/export.h>
 #include <remat/engine/held_storage.h>
 #include <remat/engine/tensor_layout.h>
 
@@ -19,14 +20,14 @@ namespace remat {
 /// Returns a uint8 tensor with a copy of all bytes of `storage`, equally aligned; the ops are
 /// hidden from scopes. For a placeholder's storage the tensor is on `storage` itself: the bytes
 /// that a nested region keeps in a replay may never be read.
-at::Tensor clone_bytes(const c10::Storage& storage);
+REMAT_API at::Tensor clone_bytes(const c10::Storage& storage);
 
 /// Copies all bytes and saves the copy under the thread's scopes; `held` becomes its storage.
 torch::autograd::SavedVariable keep_bytes(const c10::Storage& storage, HeldStorage& held);
 
 /// Returns a new storage of `size_bytes` that holds `value` at `layout`; the ops are hidden.
-c10::Storage copy_into_storage(const at::Tensor& value, const TensorLayout& layout,
-                               size_t size_bytes);
+REMAT_API c10::Storage copy_into_storage(const at::Tensor& value, const TensorLayout& layout,
+                                         size_t size_bytes);
 
 /// Alignment of a tensor whose memory has no address, as on devices other than the CPU and CUDA.
 inline constexpr uint8_t kNoAlignment = 255;
@@ -35,20 +36,22 @@ inline constexpr uint8_t kNoAlignment = 255;
 size_t misalignment(const c10::Storage& storage);
 
 /// Number of bytes from a multiple of 64 to the tensor's first element, or kNoAlignment.
-uint8_t alignment_of(const at::Tensor& tensor);
+REMAT_API uint8_t alignment_of(const at::Tensor& tensor);
 
 /// Returns `value` with the strides and flags of `layout` and the given alignment; `value` itself
 /// if it already has them. The offset may differ. Some kernels sum in another order if strides,
 /// lazy conjugation or negation, or alignment differ. The ops are hidden.
-at::Tensor with_layout(const at::Tensor& value, const TensorLayout& layout, uint8_t alignment);
+REMAT_API at::Tensor with_layout(const at::Tensor& value, const TensorLayout& layout,
+                                 uint8_t alignment);
 
 /// Returns `value` on a storage of `size_bytes`, at `layout`; `value` itself if it already lies
 /// there. It does not if hooks have unpacked a copy of a kept tensor.
-at::Tensor on_whole_storage(const at::Tensor& value, const TensorLayout& layout, size_t size_bytes);
+REMAT_API at::Tensor on_whole_storage(const at::Tensor& value, const TensorLayout& layout,
+                                      size_t size_bytes);
 
 /// Returns an uninitialised storage of `size_bytes`, which begins `skipped` bytes into the memory
 /// that LibTorch allocates for it.
-c10::Storage empty_storage(size_t size_bytes, c10::Device device, size_t skipped = 0);
+REMAT_API c10::Storage empty_storage(size_t size_bytes, c10::Device device, size_t skipped = 0);
 
 /// Returns a storage of `size_bytes` without memory, for tensors that only show their shape. On the
 /// device of placeholders LibTorch allocates memory, which cannot be read anyway.
@@ -58,7 +61,7 @@ c10::Storage shape_storage(size_t size_bytes, c10::Device device);
 bool has_memory(const c10::Storage& storage) noexcept;
 
 /// False for storages that share memory until written (lazy clones), or have none (on meta).
-bool has_own_memory(const c10::Storage& storage);
+REMAT_API bool has_own_memory(const c10::Storage& storage);
 
 /// Like keep_bytes(), for `original`, a part of a storage. The copy has the part's layout, without
 /// gaps and offset.
@@ -67,13 +70,14 @@ torch::autograd::SavedVariable keep_part(const at::Tensor& original, HeldStorage
 bool keeps_part();
 
 /// Writes `value`, a copy of `part`, back to `storage`; the op is hidden.
-void put_part(const c10::Storage& storage, const TensorLayout& part, const at::Tensor& value);
+REMAT_API void put_part(const c10::Storage& storage, const TensorLayout& part,
+                        const at::Tensor& value);
 
 /// True if both storages have memory and the memory overlaps.
-bool overlap(const c10::Storage& a, const c10::Storage& b);
+REMAT_API bool overlap(const c10::Storage& a, const c10::Storage& b);
 
 /// Copies all bytes of `from` to `to`, which must have the same size; the op is hidden.
-void copy_bytes(const c10::Storage& from, const c10::Storage& to);
+REMAT_API void copy_bytes(const c10::Storage& from, const c10::Storage& to);
 
 /// Returns `like` on another storage, outside any graph, with its own version counter.
 at::Tensor view_storage(const c10::Storage& storage, const at::Tensor& like);

@@ -18,7 +18,7 @@ namespace remat {
 REMAT_API uint64_t hash_of(const at::Tensor& tensor);
 
 /// Hashes the tensors that have values on the CPU, in order.
-uint64_t hash_of(c10::ArrayRef<at::Tensor> tensors);
+REMAT_API uint64_t hash_of(c10::ArrayRef<at::Tensor> tensors);
 
 /// Hashes `size` bytes of host memory.
 uint64_t hash_of_bytes(const void* bytes, size_t size);

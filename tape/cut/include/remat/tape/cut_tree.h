@@ -6,13 +6,14 @@
 #include <cstddef>
 #include <vector>
 
+#include <remat/engine/export.h>
 #include <remat/engine/planned_cuts.h>
 
 namespace remat {
 
 /// The units that are replayed separately: the segments of the cuts, numbered from 0, then the
 /// groups, then added segments. All are inside the root.
-class CutTree {
+class REMAT_API CutTree {
  public:
   static constexpr size_t kRoot = ~size_t{0};
 

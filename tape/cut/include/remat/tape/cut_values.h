@@ -18,6 +18,7 @@
 
 #include <remat/engine/call_log.h>
 #include <remat/engine/cuts.h>
+#include <remat/engine/export.h>
 #include <remat/policy/policy.h>
 #include <remat/tape/cut_value.h>
 #include <remat/tape/tape.h>
@@ -25,7 +26,7 @@
 namespace remat {
 
 /// The values that a forward keeps, each once. The units that read a value share it.
-class CutValues {
+class REMAT_API CutValues {
  public:
   /// Keeps the memory of `tensor` for `value` in the scopes around the region; if `value` is kept
   /// already, its memory is about to be written, and a copy is kept instead.
@@ -67,7 +68,7 @@ class CutValues {
 };
 
 /// The values that Cuts::keep lists, while the records that make them are recorded.
-class ListedValues {
+class REMAT_API ListedValues {
  public:
   /// A listed value that the current record has made.
   struct Made {

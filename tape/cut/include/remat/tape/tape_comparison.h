@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <remat/engine/expected_tape.h>
+#include <remat/engine/export.h>
 #include <remat/engine/first_position.h>
 #include <remat/engine/op_call.h>
 #include <remat/tape/tape.h>
@@ -21,7 +22,7 @@
 namespace remat {
 
 /// Compares up to the first difference; results after that mean nothing. Not thread-safe.
-class TapeComparison {
+class REMAT_API TapeComparison {
  public:
   /// `differs` may be empty: see PlannedCuts::differs.
   TapeComparison(const Tape& tape, std::shared_ptr<const ExpectedTape> expected,

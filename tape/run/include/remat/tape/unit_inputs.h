@@ -12,6 +12,7 @@
 #include <mutex>
 #include <vector>
 
+#include <remat/engine/export.h>
 #include <remat/engine/region.h>
 #include <remat/tape/cut_value.h>
 #include <remat/tape/tape.h>
@@ -20,7 +21,7 @@ namespace remat {
 
 /// The values that a unit's replays start from. Each value is released with the last live slot that
 /// is made from it. Set on the forward's thread; everything else may be called from any thread.
-class UnitInputs {
+class REMAT_API UnitInputs {
  public:
   using Values = std::vector<std::shared_ptr<const CutValue>>;
   /// Ascending positions in a list of values.
