@@ -7,8 +7,6 @@
 #include <atomic>
 #include <memory>
 #include <optional>
-#include <ostream>
-#include <streambuf>
 #include <utility>
 
 #include <remat/remat.h>
@@ -129,38 +127,17 @@ std::shared_ptr<Counter> make_callbacks() {
 
 namespace {
 
-/// A stream that throws the exception of its buffer.
-class Sink final : public std::ostream {
- public:
-  Sink() : std::ostream(&buffer_) { exceptions(std::ios::badbit); }
-
- private:
-  struct Buffer final : std::streambuf {
-    int_type overflow(int_type c) override { return c; }
-    std::streamsize xsputn(const char* /*text*/, std::streamsize size) override {
-      point("a write of a trace");
-      return size;
-    }
-  };
-  Buffer buffer_;
-};
-
 struct Watch {
-  explicit Watch(bool traced) {
-    if (traced) trace.emplace(sink);
-  }
   CallTrace calls{[] {
     point("CallTrace's applies");
     return true;
   }};
-  Sink sink;
-  std::optional<Trace> trace;
 };
 
 }  // namespace
 
 std::shared_ptr<void> Regions::watch() const {
-  return callbacks ? std::make_shared<Watch>(traced) : nullptr;
+  return callbacks ? std::make_shared<Watch>() : nullptr;
 }
 
 int Regions::count() const {

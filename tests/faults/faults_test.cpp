@@ -187,17 +187,6 @@ TEST_CASE("An exception of any callback passes and leaves nothing", "[faults][ca
   fail_everywhere(Kind::kCallback);
 }
 
-// Hidden. An exception of a stream thrown while another exception leaves a named call is swallowed,
-// as that one is already on its way: two points of the function engine fail. The rest passes.
-TEST_CASE("An exception of a trace's stream passes and leaves nothing", "[.][faults][trace]") {
-  for (const Engine& engine : {kFunction, kTape}) {
-    Regions regions = regions_for(Kind::kCallback, engine);
-    regions.traced = true;
-    Rig rig(make_moe(), regions);
-    fail_all("traced", rig, Kind::kCallback, engine);
-  }
-}
-
 TEST_CASE("An exception in one thread does not reach the step of another", "[faults][threads]") {
   for (const Kind kind : {Kind::kOp, Kind::kAllocation, Kind::kCallback}) fail_beside(kind);
 }

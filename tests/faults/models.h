@@ -30,11 +30,10 @@ struct Regions {
   ReplayEngine engine = ReplayEngine::kFunction;  ///< For regions that name no engine.
   bool new_names = false;                         ///< So that no tape is known yet.
   std::shared_ptr<Counter> callbacks{};           ///< If set, every hook exists and has a point.
-  bool traced = false;  ///< With callbacks: each write of a trace is a point. On one thread.
 
   at::Tensor run(CheckpointOptions options, TensorFn fn, const at::Tensor& x) const;
 
-  /// With callbacks: collects named calls while the result lives, and writes a trace if `traced`.
+  /// With callbacks: collects named calls while the result lives.
   std::shared_ptr<void> watch() const;
 
   int count() const;  ///< Returns the number that the callbacks change.

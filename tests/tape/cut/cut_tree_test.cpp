@@ -13,8 +13,8 @@ namespace {
 using Units = std::vector<size_t>;
 
 /// Six segments, 0 to 5. Unit 6 is the group of segments 1 and 2, unit 7 that of 0 to 3.
-Cuts nested_groups() {
-  return {.positions = {1, 2, 3, 4, 5}, .groups = {{0, 4}, {1, 3}}};
+PlannedCuts nested_groups() {
+  return {{.positions = {1, 2, 3, 4, 5}, .groups = {{0, 4}, {1, 3}}}};
 }
 
 }  // namespace

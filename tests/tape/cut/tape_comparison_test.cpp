@@ -5,6 +5,7 @@
 
 #include "support/catch.h"
 
+#include <remat/engine/planned_cuts.h>
 #include <torch/torch.h>
 
 #include <memory>
@@ -63,11 +64,11 @@ ExpectedTape expected_tape() {
 /// The difference that a forward of `fn` reports, with a cut before record 2.
 std::optional<TapeDifference> difference(const TensorFn& fn, ExpectedTape expected) {
   std::optional<TapeDifference> found;
-  Cuts cuts{.positions = {2}};
-  cuts.expected = std::make_shared<const ExpectedTape>(std::move(expected));
-  cuts.differs = [&](const TapeDifference& got) { found = got; };
+  const auto cuts = std::make_shared<PlannedCuts>(PlannedCuts{{.positions = {2}}});
+  cuts->expected = std::make_shared<const ExpectedTape>(std::move(expected));
+  cuts->differs = [&](const TapeDifference& got) { found = got; };
   CheckpointOptions options{.name = "r"};
-  options.cuts = std::move(cuts);
+  options.plan = cuts;
   const RecordedTape recorded(fn, options);
   return found;
 }

@@ -109,9 +109,7 @@ TEST_CASE("A report of what a tape holds leaves out what others hold", "[tape][o
   const at::Tensor buffer = torch::rand({4, 8});
   const auto names_held = [](const RecordedTape& recorded) {
     std::vector<std::string> names;
-    recorded.tape().visit_held([&](const std::string& name, const TensorMeta&, const HeldStorage&) {
-      names.push_back(name);
-    });
+    recorded.tape().visit_held([&](const KeptValue& held) { names.push_back(held.name); });
     return names;
   };
   const RecordedTape of_others([&](const at::Tensor& x) { return (x + buffer).exp(); });
