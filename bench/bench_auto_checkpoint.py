@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Measures auto_checkpoint() on realistic models: what a budget takes and costs, compared with the plan's predictions.
 
-  bench_auto_checkpoint.py [MODEL ...] [--budgets 20,30,40,50,60,70,80,90] [--markdown]
+  bench_auto_checkpoint.py [MODEL ...] [--budgets 20,30,40,50,60,70,80,90]
   bench_auto_checkpoint.py --peers [MODEL ...]
 
 Models are those of budget_models.py and, by their names, of python/tests/models. Each trains as users train it, with the loss
@@ -120,7 +120,7 @@ def row(name, share, plan, expected, plain_seconds):
     return remat.memory_plan(wrapped), bitwise, max(step[1] for step in got), took
 
 
-def print_rows(name, shares, markdown):
+def print_rows(name, shares):
     with tempfile.TemporaryDirectory() as folder:
         plan_file = str(pathlib.Path(folder) / "plan.json")
         expected, peak, seconds, cost, most, planning = measure(name, plan_file)
@@ -128,13 +128,12 @@ def print_rows(name, shares, markdown):
             f"plain {peak / 1e6:.2f} MB, {1000 * seconds:.0f} ms; measuring cost {cost / seconds:.1f} plain steps within "
             f"{100 * most / peak:.0f} % of its peak, planning {planning:.2f} s"
         )
-        print(f"| **{name}** | {line} | | | | | |" if markdown else f"{name}: {line}", flush=True)
+        print(f"| **{name}** | {line} | | | | | |", flush=True)
         for share in shares:
             result = row(name, share, plan_file, expected, seconds)
             if isinstance(result, str):
                 least = int(result.split("expected ")[1].split()[0])
-                text = f"does not fit: least {100 * least / peak:.1f} %"
-                print(f"| | {share} % | {text} | | | | |" if markdown else f"  {share:3} %  {text}", flush=True)
+                print(f"| | {share} % | does not fit: least {100 * least / peak:.1f} % | | | | |", flush=True)
                 continue
             plan, bitwise, measured, took = result
             cells = [
@@ -144,14 +143,7 @@ def print_rows(name, shares, markdown):
                 f"{100 * took:.1f} % ({100 * plan.predicted_overhead:.1f} %)",
                 "yes" if bitwise else "NO",
             ]
-            if markdown:
-                print(f"| | {share} % | {' | '.join(cells)} |", flush=True)
-            else:
-                print(
-                    f"  {share:3} %  peak {cells[0]} ({cells[1]} of predicted, {cells[2]} of the budget), takes "
-                    f"{cells[3].replace('(', 'more (predicted ')}, bitwise {cells[4]}; {plan.peak_at}",
-                    flush=True,
-                )
+            print(f"| | {share} % | {' | '.join(cells)} |", flush=True)
 
 
 def checkpoint_blocks(trained, **options):
@@ -213,18 +205,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(budget_models.MODELS))
     parser.add_argument("--budgets", default="20,30,40,50,60,70,80,90")
-    parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--peers", action="store_true", help="compare with torch's ways; models: gpt2, bart, t5 by default")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     if arguments.peers:
         return print_peers(arguments.models or ["gpt2", "bart", "t5"])
-    if arguments.markdown:
-        print("| model | budget | measured peak | of predicted | of the budget | more time (predicted) | bitwise |")
-        print("|---|---|---|---|---|---|---|")
+    print("| model | budget | measured peak | of predicted | of the budget | more time (predicted) | bitwise |")
+    print("|---|---|---|---|---|---|---|")
     for name in arguments.models or budget_models.MODELS:
-        print_rows(name, [int(share) for share in arguments.budgets.split(",")], arguments.markdown)
+        print_rows(name, [int(share) for share in arguments.budgets.split(",")])
 
 
 if __name__ == "__main__":

@@ -142,12 +142,6 @@ class StepRecording::Ops final : public TraceSink {
     });
   }
 
-  void named_call(const TraceScope& /*before*/, const TraceScope& /*after*/,
-                  const NamedCall& /*call*/, std::string_view /*what*/) override {}
-  void call_ended(const TraceScope& /*scope*/, bool /*threw*/) override {}
-  void after_save(const TraceScope& /*scope*/, bool /*threw*/) override {}
-  void replay_stops(const TraceScope& /*scope*/) override {}
-
   void enter(uint32_t place) { place_ = place; }
 
   /// From now on regions belong to other steps.

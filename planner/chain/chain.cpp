@@ -114,11 +114,6 @@ std::vector<int> replaced(const std::vector<int>& types, const std::vector<TypeP
   return all;
 }
 
-std::vector<Option> options_of(const Block& block, OptionClass options, int exact_ops) {
-  if (options == OptionClass::kSaveOnly) return {measure_option(block, OpSet())};
-  return pareto_options(block, exact_ops);
-}
-
 /// Appends the ops of a region whose input is the tensor `input`.
 /// @return its output
 int append(Block& all, const Block& part, int input) {
@@ -183,7 +178,7 @@ Chain split_chain(Chain chain, size_t max_ops) {
   return chain;
 }
 
-ChainModel::ChainModel(const Chain& from, OptionClass option_class, int exact_ops) {
+ChainModel::ChainModel(const Chain& from, int exact_ops) {
   std::vector<int> type_of(from.types.size(), -1);
   std::vector<char> used(from.types.size(), 0);
   for (const int type : from.regions) used[type] = 1;
@@ -202,7 +197,7 @@ ChainModel::ChainModel(const Chain& from, OptionClass option_class, int exact_op
     merges.push_back(std::move(mapped));
   }
   for (const Block& type : types) {
-    options.push_back(options_of(type, option_class, exact_ops));
+    options.push_back(pareto_options(type, exact_ops));
     forward_only_peak_bytes.push_back(forward_only_peak(type));
   }
   for (const int type : chain) ideal_time += types[type].fwd + types[type].bwd;

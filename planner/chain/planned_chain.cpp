@@ -54,10 +54,10 @@ void add_costs(const PlannedChain& chain, const Schedule& schedule, Plan& plan) 
 
 }  // namespace
 
-PlannedChain::PlannedChain(const Profile& from, OptionClass options)
+PlannedChain::PlannedChain(const Profile& from)
     : original(validated(from)),
       split(split_chain(to_chain(original), split_above)),
-      model(split, options, exact_ops) {}
+      model(split, exact_ops) {}
 
 std::span<const ProfileOp> PlannedChain::ops(size_t position) const {
   const std::span<const ProfileOp> all = original_type(position).ops;

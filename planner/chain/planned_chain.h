@@ -13,7 +13,7 @@ namespace remat::detail {
 
 struct PlannedChain {
   /// @throws std::invalid_argument as Profile::validate does
-  PlannedChain(const Profile& from, OptionClass options);
+  explicit PlannedChain(const Profile& from);
 
   /// The named ops of a region.
   std::span<const ProfileOp> ops(size_t position) const;

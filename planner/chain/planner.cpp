@@ -4,7 +4,6 @@
 #include <remat/planner/planner.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <limits>
 #include <optional>
 #include <stdexcept>
@@ -34,27 +33,12 @@ const FrontierPoint* Frontier::at(int64_t budget_bytes) const {
   return after == points_.begin() ? nullptr : &*(after - 1);
 }
 
-std::string Frontier::to_csv() const {
-  std::string csv = "budget_bytes,total_time_us,overhead\n";
-  char line[96];
-  for (const FrontierPoint& point : points_) {
-    std::snprintf(line, sizeof(line), "%lld,%.6f,%.9f\n",
-                  static_cast<long long>(point.budget_bytes), point.total_time_us, point.overhead);
-    csv += line;
-  }
-  return csv;
-}
-
-using detail::OptionClass;
 using detail::Schedule;
 using detail::ScheduledRegion;
 
 struct Planner::State {
   State(const Profile& profile, const PlannerOptions& options)
-      : chain(profile,
-              options.plan_class == PlanClass::kAll ? OptionClass::kAll : OptionClass::kSaveOnly),
-        solver(chain.model, options.max_breakpoints),
-        bound(chain.model) {
+      : chain(profile), solver(chain.model, options.max_breakpoints), bound(chain.model) {
     const double ideal_us = detail::to_us(chain.model.ideal_time);
     std::vector<FrontierPoint> points;
     for (const detail::Step& step : solver.whole()) {

@@ -114,7 +114,7 @@ void PlanSearch::try_chain(const StepRegions& regions) {
   const StepChain chain(graph_, spans_, regions);
   if (!chain.is_plannable()) return;
   const Chain split = split_chain(chain.chain, split_above);
-  const ChainModel model(split, OptionClass::kAll, exact_ops);
+  const ChainModel model(split, exact_ops);
   const size_t breakpoints = chain.regions.size() > exact_regions ? thinned_breakpoints : 0;
   const SequenceSolver solver(model, breakpoints);
   for (const int64_t budget : budgets_of(solver.whole())) {

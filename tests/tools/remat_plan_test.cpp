@@ -4,7 +4,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -94,7 +93,7 @@ TEST_CASE("An infeasible budget exits with 4 and says what stands in the way",
   CHECK_THAT(
       text.output,
       ContainsSubstring(
-          "the least that fits is 402.65 MiB (422207492 B), held in region 73 'head', forward"));
+          "the least that fits is 422.21 MB (422207492 B), held in region 73 'head', forward"));
 }
 
 TEST_CASE("Without a budget all budgets of a chain are shown", "[tools][remat_plan]") {
@@ -103,23 +102,12 @@ TEST_CASE("Without a budget all budgets of a chain are shown", "[tools][remat_pl
   CHECK_THAT(all.output, ContainsSubstring("12.2 %") && ContainsSubstring("20.64 %") &&
                              ContainsSubstring("20.37 %"));
   CHECK_THAT(all.output,
-             ContainsSubstring("each layer checkpointed: 583.90 MiB (8.83 %), overhead 31.76 %"));
+             ContainsSubstring("each layer checkpointed: 612.26 MB (8.83 %), overhead 31.76 %"));
   const Result frontier = run(gpt2_large() + "--json", "2>/dev/null");
   CHECK(nlohmann::json::parse(frontier.output)["frontier"].size() > 1000);
   const Result plan = run(gpt2_large() + "--budget 25%");
   CHECK(plan.exit_code == 0);
   CHECK_THAT(plan.output, ContainsSubstring("10.34 % above"));
-}
-
-TEST_CASE("The Pareto curve comes as numbers", "[tools][remat_plan]") {
-  const Folder folder;
-  CHECK(run(data("medium_08.json") + " --pareto " + folder.file("curve.csv")).exit_code == 0);
-  const std::string csv = folder.text("curve.csv");
-  CHECK_THAT(
-      csv,
-      ContainsSubstring(
-          "budget_bytes,total_time_us,overhead\n140,2739.000000,1.415343915\n148,1913.000000"));
-  CHECK(std::count(csv.begin(), csv.end(), '\n') == 75);  // a line for each of the 74 breakpoints
 }
 
 TEST_CASE("Errors go to the exit code that --help documents", "[tools][remat_plan][errors]") {
@@ -128,7 +116,7 @@ TEST_CASE("Errors go to the exit code that --help documents", "[tools][remat_pla
   CHECK(help.exit_code == 0);
   CHECK_THAT(help.output, ContainsSubstring("Examples:") &&
                               ContainsSubstring("Exit codes: 0 done") &&
-                              ContainsSubstring("--pareto"));
+                              ContainsSubstring("--explain"));
   CHECK(run("").exit_code == 2);
   CHECK(run("--bogus").exit_code == 2);
   CHECK(run("model --gpt2-large").exit_code == 2);
@@ -137,7 +125,6 @@ TEST_CASE("Errors go to the exit code that --help documents", "[tools][remat_pla
   const Result chain = run(data("small_19.json") + " --budget 90B --explain b0.mm1");
   CHECK(chain.exit_code == 2);
   CHECK_THAT(chain.output, ContainsSubstring("--explain: expected the profile of a measured step"));
-  CHECK(run(data("small_19.json") + " --pareto curve.png").exit_code == 2);
   const Result absent = run("/nonexistent/profile.json");
   CHECK(absent.exit_code == 3);
   CHECK_THAT(absent.output,
@@ -152,16 +139,6 @@ TEST_CASE("Errors go to the exit code that --help documents", "[tools][remat_pla
                  ContainsSubstring("broken.json:1: the whole text: expected a member"));
 }
 
-TEST_CASE("Numbers of breakpoints that make no sense are refused", "[tools][remat_plan][faults]") {
-  for (const char* option : {"=-1", " 1", " 1.5", " 99999999999999999999"}) {
-    CAPTURE(option);
-    const Result result = run(data("small_19.json") + " --max-breakpoints" + option);
-    CHECK(result.exit_code == 2);
-    CHECK_THAT(result.output, ContainsSubstring("[remat-plan] --max-breakpoints: expected "));
-    CHECK(result.output.size() < 200);
-  }
-}
-
 TEST_CASE("Arguments that would not be looked at are refused", "[tools][remat_plan][faults]") {
   const Folder folder;
   CHECK(run(data("small_19.json") + " --budget 90B --plan " + folder.file("plan.json")).exit_code ==
@@ -170,7 +147,7 @@ TEST_CASE("Arguments that would not be looked at are refused", "[tools][remat_pl
   CHECK(run(replay).exit_code == 2);
   CHECK(run(replay + " --budget 90B").exit_code == 2);
   CHECK(run(data("small_19.json") + " --budget 7B").exit_code == 4);
-  for (const char* option : {"--explain", "--budget", "--plan", "--replay", "--pareto"}) {
+  for (const char* option : {"--explain", "--budget", "--plan", "--replay"}) {
     CAPTURE(option);
     CHECK(run(data("small_19.json") + " --budget 90B " + option + " ''").exit_code == 2);
   }
@@ -187,12 +164,10 @@ TEST_CASE("Output that is not taken is no success", "[tools][remat_plan][faults]
   CHECK(run("--help", "2>&1 >/dev/full").exit_code == 3);
 }
 
-TEST_CASE("Runs that do the same are named one by one", "[tools][remat_plan][faults]") {
-  const Result plan = run(gpt2_large() + "--budget 1GiB");
-  CHECK_THAT(plan.output, !ContainsSubstring("rows 1 to 71 "));
+TEST_CASE("Each run has a line", "[tools][remat_plan]") {
   const Result whole = run(gpt2_large() + "--budget 100%");
-  CHECK_THAT(whole.output,
-             ContainsSubstring("36 runs, rows 1 to 71 by 2  attn: nothing runs again"));
+  CHECK_THAT(whole.output, ContainsSubstring("row 1  attn: nothing runs again\n"));
+  CHECK_THAT(whole.output, ContainsSubstring("row 73  head: nothing runs again\n"));
 }
 
 TEST_CASE("A profile without bytes has shares", "[tools][remat_plan][faults]") {
@@ -220,7 +195,7 @@ TEST_CASE("The profile of a measured step is planned", "[tools][remat_plan]") {
   const std::string step = data("../steps/gpt2_6.json");
   const Result all = run(step);
   CHECK(all.exit_code == 0);
-  CHECK_THAT(all.output, ContainsSubstring("280 ops; peak without checkpointing 8.73 MiB"));
+  CHECK_THAT(all.output, ContainsSubstring("280 ops; peak without checkpointing 9.16 MB"));
   CHECK_THAT(all.output, ContainsSubstring("  50.0 %"));
   const Result half = run(step + " --budget 50% --plan " + folder.file("plan.json"));
   CHECK(half.exit_code == 0);
@@ -238,15 +213,10 @@ TEST_CASE("The profile of a measured step is planned", "[tools][remat_plan]") {
   CHECK_THAT(place.output, ContainsSubstring("transformer.h.3.mlp.c_fc: keeps"));
 }
 
-TEST_CASE("What cannot be said of a measured step is refused", "[tools][remat_plan][faults]") {
+TEST_CASE("Damaged profiles of steps and budgets that are none are refused",
+          "[tools][remat_plan][faults]") {
   const Folder folder;
   const std::string step = data("../steps/gpt2_6.json");
-  for (const char* option : {"--rotor", "--max-breakpoints 50"}) {
-    CAPTURE(option);
-    const Result result = run(step + " " + option);
-    CHECK(result.exit_code == 2);
-    CHECK_THAT(result.output, ContainsSubstring("expected the profile of a chain of regions"));
-  }
   auto profile = nlohmann::ordered_json::parse(
       remat::test::read_file(remat::test::planner_data() / "../steps/gpt2_6.json"));
   profile["values"][0][0] = 1000;

@@ -1,17 +1,80 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// remat-plan: reads profiles and prints plans.
+// remat-plan: reads the command line and profiles, and prints plans.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
 #include <stdexcept>
 
-#include "arguments.h"
 #include "output.h"
-#include "text.h"
 
 namespace remat_plan {
 
 namespace {
+
+const char* const footer = R"(Examples:
+  remat-plan profile.json                                 what every budget costs
+  remat-plan profile.json --budget 2.5GiB --plan out.json the fastest plan within 2.5 GiB
+  remat-plan step.json --budget 60% --explain block.attn  what becomes of the ops of a module
+
+Bytes are activations, their gradients and workspaces: take parameters, their gradients and optimizer states
+off your GPU's memory first.
+
+Exit codes: 0 done; 1 a fault in remat-plan itself; 2 wrong arguments; 3 a file that cannot be read, written or
+understood; 4 no plan fits the budget (the output says what does, and what stands in the way).)";
+
+void add_options(CLI::App& app, Arguments& arguments) {
+  // An option whose text must not be empty.
+  const auto add = [&](const char* name, std::string& text, const char* description) {
+    const auto fault = [](const std::string& given) -> std::string {
+      return given.empty() ? "expected text, got none" : "";
+    };
+    app.add_option(name, text, description)->check(CLI::Validator(fault, ""));
+  };
+  add("profile", arguments.profile_path,
+      "A profile (docs/reference/plan-files.md describes the JSON; - reads standard input)");
+  add("--budget", arguments.budget,
+      "Bytes with a unit (2.5GiB, 300MB), a percentage of the peak without checkpointing (60%), or "
+      "0 (each layer checkpointed) to 1 (nothing runs twice)");
+  add("--plan", arguments.plan_path, "Write the plan for the budget as JSON");
+  add("--replay", arguments.replay_path,
+      "Read this plan of a measured step instead of making one, and check it");
+  add("--explain", arguments.explain,
+      "What the plan of a measured step does with an op or the ops of a module");
+  app.add_flag("--json", arguments.json, "Print one JSON object instead of a table");
+}
+
+void check(const Arguments& arguments) {
+  if (arguments.profile_path.empty())
+    throw CLI::ValidationError("profile", "expected the path of a profile");
+  const bool needs_budget = !arguments.plan_path.empty() || !arguments.explain.empty();
+  if (arguments.budget.empty() && needs_budget && arguments.replay_path.empty()) {
+    throw CLI::ValidationError("--budget", "expected with --plan and --explain");
+  }
+  if (!arguments.budget.empty() && !arguments.replay_path.empty()) {
+    throw CLI::ValidationError("--budget", "expected without --replay, whose plan has its own");
+  }
+}
+
+/// Fills `arguments`, or prints help or an error and returns false with the exit code.
+bool parse(int argc, char** argv, Arguments& arguments, int& exit_code) {
+  CLI::App app(
+      "Plans what a training step keeps and what it computes again, for any memory budget.",
+      "remat-plan");
+  app.footer(footer);
+  add_options(app, arguments);
+  try {
+    app.parse(argc, argv);
+    check(arguments);
+    return true;
+  } catch (const CLI::Success& help) {
+    exit_code = app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    std::cerr << "[remat-plan] " << error.what() << ". See remat-plan --help.\n";
+    exit_code = kUsage;
+  }
+  return false;
+}
 
 int show_plan(const Arguments& arguments, const remat::Planner& planner, const remat::Plan& plan) {
   if (!arguments.plan_path.empty()) write_text(arguments.plan_path, plan.to_json());
@@ -37,11 +100,7 @@ int run(const Arguments& arguments) {
         "regions. The table of its plan lists the ops.");
   }
   const remat::Profile profile = remat::Profile::from_json(text, arguments.profile_path);
-  const remat::Planner planner(
-      profile, {.plan_class = arguments.rotor ? remat::PlanClass::kRotor : remat::PlanClass::kAll,
-                .max_breakpoints = arguments.max_breakpoints});
-  if (!arguments.pareto_path.empty())
-    write_text(arguments.pareto_path, planner.frontier().to_csv());
+  const remat::Planner planner(profile);
   if (!arguments.budget.empty())
     return show_plan(arguments, planner, planner.plan(planner.budget_bytes(arguments.budget)));
   if (arguments.json) {

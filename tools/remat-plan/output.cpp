@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Formats plans as tables and JSON.
+// Formats plans as tables and JSON; reads and writes whole files.
 #include "output.h"
 
 #include <nlohmann/json.hpp>
@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <sstream>
+#include <stdexcept>
 #include <utility>
-
-#include "text.h"
 
 namespace remat_plan {
 
@@ -20,84 +22,58 @@ using remat::FrontierPoint;
 using remat::Plan;
 using remat::Planner;
 using remat::PlanRow;
-using remat::Policy;
 
 namespace {
 
 constexpr std::array<double, 11> shown_percent = {10, 12.2, 15, 20, 25, 30, 40.9, 50, 60, 75, 100};
 
-/// Names of the ops with a policy, such as "attn.ln attn.qkv".
-std::string names(const std::vector<const PlanRow*>& run, Policy policy) {
-  std::string all;
+/// A run of rows, such as "row 3  attn+mlp: RECOMPUTE up gelu".
+void print_run(std::ostream& out, const std::vector<const PlanRow*>& run) {
+  std::string regions;
+  std::string again;
   for (const PlanRow* row : run) {
+    regions += (regions.empty() ? "" : "+") + row->region +
+               (row->part > 0 ? "#" + std::to_string(row->part) : "");
     for (const remat::PlanOp& op : row->ops) {
-      if (op.policy == policy) all += (all.empty() ? "" : " ") + op.name;
+      if (op.policy == remat::Policy::kRecompute) again += " " + op.name;
     }
   }
-  return all;
-}
-
-/// Descriptions, each with the rows that it describes, in the order of their first rows.
-using Alike = std::vector<std::pair<std::string, std::vector<int>>>;
-
-void add_row(Alike& all, const std::string& description, int row) {
-  const auto at = std::find_if(all.begin(), all.end(),
-                               [&](const auto& alike) { return alike.first == description; });
-  if (at == all.end()) {
-    all.push_back({description, {row}});
-  } else {
-    at->second.push_back(row);
-  }
-}
-
-/// Runs of rows with the same description.
-Alike alike_runs(const Plan& plan) {
-  Alike all;
-  for (size_t i = 0; i < plan.table.size();) {
-    std::vector<const PlanRow*> run;
-    std::string regions;
-    for (int k = 0; k < plan.table[i].run_count; ++k) {
-      const PlanRow& row = plan.table[i + static_cast<size_t>(k)];
-      run.push_back(&row);
-      regions +=
-          (k == 0 ? "" : "+") + row.region + (row.part > 0 ? "#" + std::to_string(row.part) : "");
-    }
-    std::string description = regions + ": ";
-    const std::string again = names(run, Policy::kRecompute);
-    description += again.empty() ? "nothing runs again" : "RECOMPUTE " + again;
-    add_row(all, description, static_cast<int>(i));
-    i += run.size();
-  }
-  return all;
-}
-
-/// A text such as "row 3" or "rows 1 to 71 by 2, 74" that names exactly these rows.
-std::string row_list(const std::vector<int>& rows) {
-  std::string all = rows.size() == 1 ? "row " : std::to_string(rows.size()) + " runs, rows ";
-  for (size_t i = 0; i < rows.size();) {
-    if (i > 0) all += ", ";
-    all += std::to_string(rows[i]);
-    size_t last = i + 1;
-    const int stride = last < rows.size() ? rows[last] - rows[i] : 0;
-    while (last + 1 < rows.size() && rows[last + 1] - rows[last] == stride) ++last;
-    if (last < i + 2) {
-      ++i;
-      continue;
-    }
-    all += " to " + std::to_string(rows[last]);
-    if (stride > 1) all += " by " + std::to_string(stride);
-    i = last + 1;
-  }
-  return all;
+  out << "row " << run.front()->position << "  " << regions << ": "
+      << (again.empty() ? "nothing runs again" : "RECOMPUTE" + again) << '\n';
 }
 
 void print_infeasible(std::ostream& out, const Plan& plan) {
-  out << "no plan fits " << in_words(plan.budget_bytes) << "; the least that fits is "
-      << in_words(plan.least_budget_bytes) << " (" << plan.least_budget_bytes << " B), held in "
+  out << "no plan fits " << bytes_text(plan.budget_bytes) << "; the least that fits is "
+      << bytes_text(plan.least_budget_bytes) << " (" << plan.least_budget_bytes << " B), held in "
       << plan.peak_region << "\n";
 }
 
 }  // namespace
+
+std::string percent(double fraction) {
+  return std::isfinite(fraction) ? remat::detail::percent_text(fraction, 2) : "-";
+}
+
+std::string read_text(const std::string& path) {
+  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  if (!file || !(text << file.rdbuf())) {
+    throw std::runtime_error(
+        "[remat-plan] " + path +
+        ": expected a file that can be read and is not empty. Correct the path.");
+  }
+  return text.str();
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file)
+    throw std::runtime_error("[remat-plan] " + path +
+                             ": expected a path that can be written. Correct it.");
+}
 
 void print_plan(std::ostream& out, const Planner& planner, const Plan& plan) {
   if (!plan.feasible) {
@@ -105,11 +81,11 @@ void print_plan(std::ostream& out, const Planner& planner, const Plan& plan) {
     return;
   }
   const double whole = static_cast<double>(planner.frontier().no_checkpoint_peak_bytes());
-  out << "budget      " << in_words(plan.budget_bytes) << ", "
+  out << "budget      " << bytes_text(plan.budget_bytes) << ", "
       << percent(static_cast<double>(plan.budget_bytes) / whole) << " of the "
-      << in_words(planner.frontier().no_checkpoint_peak_bytes()) << " without checkpointing\n"
-      << "peak        " << in_words(plan.simulated_peak_bytes) << " (" << plan.simulated_peak_bytes
-      << " B) in " << plan.peak_region << '\n'
+      << bytes_text(planner.frontier().no_checkpoint_peak_bytes()) << " without checkpointing\n"
+      << "peak        " << bytes_text(plan.simulated_peak_bytes) << " ("
+      << plan.simulated_peak_bytes << " B) in " << plan.peak_region << '\n'
       << "time        " << format("%.2f ms, ", plan.total_time_us / 1000) << percent(plan.overhead)
       << " above the " << format("%.2f ms", planner.frontier().ideal_time_us() / 1000)
       << " in which nothing runs twice\n"
@@ -121,8 +97,13 @@ void print_plan(std::ostream& out, const Planner& planner, const Plan& plan) {
       out << " [" << group.first << ", " << group.next << ")";
     out << '\n';
   }
-  for (const auto& [description, rows] : alike_runs(plan))
-    out << row_list(rows) << "  " << description << '\n';
+  std::vector<const PlanRow*> run;
+  for (const PlanRow& row : plan.table) {
+    run.push_back(&row);
+    if (static_cast<int>(run.size()) < row.run_count) continue;
+    print_run(out, run);
+    run.clear();
+  }
 }
 
 void print_frontier(std::ostream& out, const Planner& planner) {
@@ -130,20 +111,16 @@ void print_frontier(std::ostream& out, const Planner& planner) {
   // A profile without bytes counts as one byte, to divide by.
   const double whole =
       static_cast<double>(std::max<int64_t>(1, frontier.no_checkpoint_peak_bytes()));
-  const Planner rotor(planner.profile(), {.plan_class = remat::PlanClass::kRotor});
-  out << "without checkpointing: " << in_words(frontier.no_checkpoint_peak_bytes())
+  out << "without checkpointing: " << bytes_text(frontier.no_checkpoint_peak_bytes())
       << format(", %.2f ms", frontier.ideal_time_us() / 1000) << "; " << frontier.points().size()
       << " breakpoints" << (frontier.exact() ? "" : " (thinned out)") << "\n\n"
-      << "    memory         budget   overhead  "
-      << "lower bound      Rotor\n";
+      << "    memory         budget   overhead  lower bound\n";
   const auto line = [&](double share, int64_t budget) {
     const Plan plan = planner.plan(budget);
-    const FrontierPoint* point = rotor.frontier().at(budget);
     const double bound = planner.lower_bound(budget);
-    out << format("  %6.1f %%  %13s  %9s  %11s  %9s\n", 100 * share, in_words(budget).c_str(),
+    out << format("  %6.1f %%  %13s  %9s  %11s\n", 100 * share, bytes_text(budget).c_str(),
                   plan.feasible ? percent(plan.overhead).c_str() : "no plan",
-                  plan.feasible ? percent(bound).c_str() : "-",
-                  point == nullptr ? "no plan" : percent(point->overhead).c_str());
+                  plan.feasible ? percent(bound).c_str() : "-");
   };
   const int64_t least = planner.plan(0).least_budget_bytes;
   line(static_cast<double>(least) / whole, least);
@@ -153,7 +130,7 @@ void print_frontier(std::ostream& out, const Planner& planner) {
       line(share / 100, share == 100 ? frontier.no_checkpoint_peak_bytes() : budget);
   }
   const Plan layers = planner.layer_checkpoint();
-  out << "\neach layer checkpointed: " << in_words(layers.simulated_peak_bytes) << " ("
+  out << "\neach layer checkpointed: " << bytes_text(layers.simulated_peak_bytes) << " ("
       << percent(static_cast<double>(layers.simulated_peak_bytes) / whole) << "), overhead "
       << percent(layers.overhead)
       << "; a plan of that size: " << percent(planner.plan(layers.simulated_peak_bytes).overhead)

@@ -10,8 +10,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "text.h"
-
 namespace remat_plan {
 
 using nlohmann::ordered_json;
@@ -21,17 +19,6 @@ using remat::MemoryPlanner;
 using remat::StepProfile;
 
 namespace {
-
-void check_arguments(const Arguments& arguments) {
-  const auto refuse = [](const char* option, const char* advice) {
-    throw std::invalid_argument(std::string("[remat-plan] ") + option +
-                                ": expected the profile of a chain of regions, got that of a "
-                                "measured step. " +
-                                advice);
-  };
-  if (arguments.rotor) refuse("--rotor", "Leave it out.");
-  if (arguments.max_breakpoints != 0) refuse("--max-breakpoints", "Leave it out.");
-}
 
 int show(std::ostream& out, const Arguments& arguments, const MemoryPlan& plan) {
   if (!arguments.plan_path.empty()) remat::MemoryPlanFile{{}, plan}.save(arguments.plan_path);
@@ -54,26 +41,19 @@ ordered_json frontier_json(const MemoryPlanner& planner) {
           {"frontier", std::move(points)}};
 }
 
-std::string frontier_csv(const MemoryPlanner& planner) {
-  std::string text = "peak_bytes,overhead\n";
-  for (const MemoryFrontierPoint& point : planner.frontier())
-    text += std::to_string(point.peak_bytes) + "," + std::to_string(point.overhead) + "\n";
-  return text;
-}
-
 /// One line for each tenth of the peak, and one for the least budget.
 void print_frontier(std::ostream& out, const MemoryPlanner& planner) {
   const int64_t peak = planner.budget_bytes("100%");
   const int64_t least = planner.frontier().front().peak_bytes;
   out << "step '" << planner.profile().name << "', " << planner.profile().records.size()
-      << " ops; peak without checkpointing " << in_words(peak) << "\n\n"
+      << " ops; peak without checkpointing " << bytes_text(peak) << "\n\n"
       << "  memory         budget   overhead  lower bound\n";
   const auto line = [&](int64_t budget) {
     const MemoryPlan plan = planner.plan(budget);
     out << format(
         " %6.1f %%  %12s  %9s  %11s\n",
         100 * static_cast<double>(budget) / static_cast<double>(std::max<int64_t>(1, peak)),
-        in_words(budget).c_str(), percent(plan.predicted_overhead).c_str(),
+        bytes_text(budget).c_str(), percent(plan.predicted_overhead).c_str(),
         percent(plan.lower_bound).c_str());
   };
   line(least);
@@ -100,11 +80,9 @@ bool is_step_profile(const std::string& text) {
 }
 
 int plan_step(std::ostream& out, const Arguments& arguments, const std::string& text) {
-  check_arguments(arguments);
   const StepProfile profile = StepProfile::from_json(text, arguments.profile_path);
   if (!arguments.replay_path.empty()) return show(out, arguments, replayed(arguments, profile));
   const MemoryPlanner planner(profile);
-  if (!arguments.pareto_path.empty()) write_text(arguments.pareto_path, frontier_csv(planner));
   if (!arguments.budget.empty())
     return show(out, arguments, planner.plan(planner.budget_bytes(arguments.budget)));
   if (arguments.json) {

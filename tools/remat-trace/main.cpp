@@ -4,17 +4,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <exception>
 #include <fstream>
 #include <iomanip>
 #include <iostream>
-#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include <remat/recording/chrome_trace.h>
@@ -33,11 +30,6 @@ using remat::Recording;
 
 enum ExitCode : int { kDone = 0, kFault = 1, kUsage = 2, kFile = 3, kDiffers = 4 };
 
-/// Thrown for an invalid argument; the program ends with kUsage.
-struct WrongArgument : std::invalid_argument {
-  using std::invalid_argument::invalid_argument;
-};
-
 struct Arguments {
   std::string path;
   bool lists_ops = false;
@@ -45,9 +37,6 @@ struct Arguments {
   std::string region;  ///< Part of the labels of the ops' regions; empty: any.
   std::string phase;   ///< outside, forward, replay or backward; empty: any.
   int64_t slot = -1;   ///< Slot saved while the op ran; -1: no condition.
-  std::string from;    ///< Time range in which the op ran, at least in part: milliseconds since
-  std::string to;      ///< the recording began, or names of marks; empty: no limit.
-  int64_t most = 0;    ///< Limit on lines; 0: none.
   std::string chrome_path;
   std::string snapshot_path;
   /// Set for `diff` only: the recording with which `path` is compared; if empty, the replays in
@@ -58,9 +47,8 @@ struct Arguments {
 const char* const kFooter = R"(Examples:
   remat-trace step.rec                          what ran in each phase and region, and the peak of memory
   remat-trace step.rec --ops --phase replay     every op that ran again
-  remat-trace step.rec --ops --op mm --most 20  the first 20 ops with mm in their names
+  remat-trace step.rec --ops --op mm            the ops with mm in their names
   remat-trace step.rec --ops --region block.0 --slot 3        what made and what remade a saved tensor
-  remat-trace step.rec --ops --from 12.5 --to "step 2"        what ran from then until that mark
   remat-trace step.rec --chrome step.json       for chrome://tracing and ui.perfetto.dev
   remat-trace step.rec --snapshot step.pickle   for pytorch.org/memory_viz
   remat-trace diff step.rec                     the first op of a replay that differs from its forward, and why
@@ -99,10 +87,6 @@ bool parse(int argc, char** argv, Arguments& arguments, int& exit_code) {
       ->check(CLI::IsMember({"outside", "forward", "replay", "backward"}));
   app.add_option("--slot", arguments.slot, "Only ops in which autograd saved that slot of a region")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--from", arguments.from,
-                 "Only ops that ran then or later: milliseconds, or the name of a mark");
-  app.add_option("--to", arguments.to, "Only ops that ran then or earlier");
-  app.add_option("--most", arguments.most, "No more lines than this")->check(CLI::PositiveNumber);
   app.add_option("--chrome", arguments.chrome_path, "Write a trace for viewers as JSON");
   app.add_option("--snapshot", arguments.snapshot_path,
                  "Write memory for PyTorch's memory viewer as a pickle");
@@ -110,13 +94,10 @@ bool parse(int argc, char** argv, Arguments& arguments, int& exit_code) {
   try {
     app.parse(argc, argv);
     if (arguments.path.empty()) throw CLI::RequiredError("recording");
-    const bool filters = app.count("--op") + app.count("--region") + app.count("--phase") +
-                             app.count("--slot") + app.count("--from") + app.count("--to") +
-                             app.count("--most") >
-                         0;
+    const bool filters =
+        app.count("--op") + app.count("--region") + app.count("--phase") + app.count("--slot") > 0;
     if (filters && !arguments.lists_ops)
-      throw CLI::ValidationError(
-          "--ops", "expected with --op, --region, --phase, --slot, --from, --to and --most");
+      throw CLI::ValidationError("--ops", "expected with --op, --region, --phase and --slot");
     const bool writes = !arguments.chrome_path.empty() || !arguments.snapshot_path.empty();
     if (arguments.other_path && (arguments.lists_ops || writes))
       throw CLI::ValidationError("diff", "expected no options of what shows or writes a recording");
@@ -198,39 +179,6 @@ bool has_slot(const remat::OpEvent& op, int64_t slot) {
   return op.first_slot <= slot && slot < op.end_slot;
 }
 
-std::string mark_names(const Recording& recording) {
-  std::string names;
-  for (const auto& mark : recording.marks)
-    names += (names.empty() ? "'" : ", '") + printable(recording.text(mark.name)) + "'";
-  return names.empty() ? "none" : names;
-}
-
-/// Parses milliseconds, or returns the time of the first mark of that name.
-double moment_ms(const Recording& recording, const char* option, const std::string& text) {
-  for (const auto& mark : recording.marks) {
-    if (recording.text(mark.name) == text) return ms(mark.time_ns);
-  }
-  char* end = nullptr;
-  const double moment = std::strtod(text.c_str(), &end);
-  if (*end == '\0' && moment >= 0) return moment;
-  throw WrongArgument("[remat-trace] " + std::string(option) +
-                      ": expected milliseconds or the name of a mark, got '" + printable(text) +
-                      "'. Marks: " + mark_names(recording) + ".");
-}
-
-/// The requested time range, in milliseconds.
-std::pair<double, double> window_of(const Recording& recording, const Arguments& arguments) {
-  const double from_ms =
-      arguments.from.empty() ? 0 : moment_ms(recording, "--from", arguments.from);
-  const double to_ms = arguments.to.empty() ? std::numeric_limits<double>::infinity()
-                                            : moment_ms(recording, "--to", arguments.to);
-  if (from_ms > to_ms)
-    throw WrongArgument(
-        "[remat-trace] --from: expected a moment before that of --to, got one "
-        "after it. Exchange them.");
-  return {from_ms, to_ms};
-}
-
 void print_marks(const Recording& recording, std::ostream& out) {
   constexpr size_t kMost = 20;
   for (size_t i = 0; i < std::min(recording.marks.size(), kMost); ++i) {
@@ -284,10 +232,9 @@ void print_summary(const Recording& recording, std::ostream& out) {
 void print_ops(const Recording& recording, const Arguments& arguments, std::ostream& out) {
   std::unordered_map<uint64_t, std::string> labels;
   for (const auto& region : recording.regions) labels[region.region] = recording.text(region.label);
-  const auto [from_ms, to_ms] = window_of(recording, arguments);
   out << "          ms        took  thread phase     op\n";
   const std::vector<bool> left_out = remat::left_out_ops(recording);
-  int64_t lines = 0;
+  bool is_any = false;
   for (size_t i = 0; i < recording.ops.size(); ++i) {
     const auto& op = recording.ops[i];
     const char* const phase = remat::phase_name(op.phase);
@@ -297,8 +244,7 @@ void print_ops(const Recording& recording, const Arguments& arguments, std::ostr
     if (name.find(arguments.op) == std::string::npos) continue;
     if (label.find(arguments.region) == std::string::npos) continue;
     if (!has_slot(op, arguments.slot)) continue;
-    if (ms(op.end_ns) < from_ms || ms(op.begin_ns) > to_ms) continue;
-    if (++lines > arguments.most && arguments.most > 0) break;
+    is_any = true;
     out << std::fixed << std::setprecision(4) << std::setw(12) << ms(op.begin_ns) << std::setw(12)
         << ms(op.end_ns - op.begin_ns) << std::setw(8) << op.thread << " " << std::left
         << std::setw(9) << phase << std::right << " "
@@ -318,7 +264,7 @@ void print_ops(const Recording& recording, const Arguments& arguments, std::ostr
     if (op.line != 0) out << "; " << printable(recording.text(op.line));
     out << "\n";
   }
-  if (lines == 0) out << "no op is like that\n";
+  if (!is_any) out << "no op is like that\n";
 }
 
 template <class Write>
@@ -381,9 +327,6 @@ int main(int argc, char** argv) {
   try {
     if (!parse(argc, argv, arguments, exit_code)) return exit_code;
     return run(arguments);
-  } catch (const WrongArgument& error) {
-    std::cerr << error.what() << "\n";
-    return kUsage;
   } catch (const std::invalid_argument& error) {
     std::cerr << error.what() << "\n";
     return kFile;

@@ -45,7 +45,7 @@ struct REMAT_API Plan {
   double overhead = 0;               ///< Total time / ideal time - 1
   int64_t simulated_peak_bytes = 0;  ///< Peak of the event-by-event simulation
   double lower_bound = 0;            ///< Overhead that no schedule beats
-  int64_t least_budget_bytes = 0;    ///< The smallest budget that any plan of the PlanClass fits
+  int64_t least_budget_bytes = 0;    ///< The smallest budget that any plan fits
   std::vector<PlanRow> table;
   std::vector<PlanGroup> groups;  ///< Outer groups before inner ones
   std::string peak_region;        ///< Where the peak is, for example "region 12 'attn', backward"

@@ -15,14 +15,7 @@
 
 namespace remat {
 
-/// The kinds of plans that are searched.
-enum class PlanClass : uint8_t {
-  kAll,    ///< Any policy for every op, merged regions, nested groups
-  kRotor,  ///< Nested groups only: a region replays whole or not at all
-};
-
 struct PlannerOptions {
-  PlanClass plan_class = PlanClass::kAll;
   /// Limit per part of the chain: faster, no longer optimal. 0 and 1: no limit.
   size_t max_breakpoints = 0;
 };
@@ -51,9 +44,6 @@ class REMAT_API Frontier {
   const FrontierPoint* at(int64_t budget_bytes) const;
   /// False if breakpoints were dropped, so that times may be slightly above the optimum.
   bool exact() const { return exact_; }
-
-  /// CSV with the header "budget_bytes,total_time_us,overhead" and a line for each point.
-  std::string to_csv() const;
 
  private:
   std::vector<FrontierPoint> points_;

@@ -14,7 +14,6 @@
 #include "support/catch.h"
 
 using remat::Plan;
-using remat::PlanClass;
 using remat::Planner;
 using remat::Policy;
 using remat::Profile;
@@ -216,46 +215,12 @@ TEST_CASE("Types of equal numbers are one to the planner, whatever their names",
   CHECK(twins.table[1].ops[0].name == "twin.op0");
 }
 
-TEST_CASE("Rotor's plans and checkpointed layers are never better",
-          "[policy][planner][baselines]") {
+TEST_CASE("Checkpointed layers are never better", "[policy][planner][baselines]") {
   const Profile profile = load("large_gpt2l_2x512_v100");
   const Planner planner(profile);
-  const Planner rotor(profile, {.plan_class = PlanClass::kRotor});
-  for (const char* budget : {"10%", "20%", "40.9%", "75%"}) {
-    const Plan plan = planner.plan(planner.budget_bytes(budget));
-    const Plan other = rotor.plan(planner.budget_bytes(budget));
-    CHECK(plan.overhead <= other.overhead);
-    for (const remat::PlanRow& row : other.table) {
-      for (const remat::PlanOp& each : row.ops) CHECK(each.policy == Policy::kSave);
-    }
-  }
-
   const Plan layers = planner.layer_checkpoint();
   CHECK(planner.plan(layers.simulated_peak_bytes).overhead < layers.overhead);
   // All ops of the 36 layers but the last add of each run again.
   CHECK(layers.groups.empty());
   CHECK(layers.table[1].run_count == 2);
-}
-
-TEST_CASE("Rotor's plans take what the paper measured for Rotor", "[policy][planner][baselines]") {
-  // Rockmate paper, appendix E: Rotor's peak as a share of PyTorch's, and its time over PyTorch's.
-  // The model of times and bytes comes within 1.5 points.
-  struct Row {
-    const char* file;
-    double share;
-    double measured;
-  };
-  for (const Row& row : {Row{"large_gpt2l_2x512_v100", 0.846 / 6.708, 593.507 / 457.173 - 1},
-                         {"large_gpt2l_2x512_v100", 2.360 / 6.708, 522.163 / 457.173 - 1},
-                         {"large_gpt2l_4x256_v100", 0.808 / 5.158, 561.066 / 432.646 - 1},
-                         {"large_gpt2l_4x256_v100", 1.473 / 5.158, 526.807 / 432.646 - 1},
-                         {"large_gpt2m_2x1024_v100", 3.351 / 10.782, 558.858 / 480.330 - 1},
-                         {"large_gpt2m_4x512_v100", 1.824 / 7.407, 532.637 / 430.596 - 1}}) {
-    CAPTURE(row.file, row.share, row.measured);
-    const Planner rotor(load(row.file), {.plan_class = PlanClass::kRotor});
-    const double budget =
-        row.share * static_cast<double>(rotor.frontier().no_checkpoint_peak_bytes());
-    const Plan plan = rotor.plan(static_cast<int64_t>(budget));
-    CHECK(std::abs(plan.overhead - row.measured) < 0.015);
-  }
 }

@@ -45,15 +45,9 @@ struct Merge {
   int type = 0;
 };
 
-/// The options that a planner may choose from.
-enum class OptionClass : uint8_t {
-  kAll,       ///< Any policy for any op
-  kSaveOnly,  ///< Ops run again only with their whole group, as in Rotor's plans
-};
-
 struct ChainModel {
   /// Tries all options of regions of at most `exact_ops` ops.
-  ChainModel(const Chain& from, OptionClass options, int exact_ops);
+  ChainModel(const Chain& from, int exact_ops);
 
   size_t length() const { return chain.size(); }
   const Block& block(size_t position) const { return types[chain[position]]; }
