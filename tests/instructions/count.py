@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Counts the instructions of small pieces of work with callgrind, and compares them with those of instructions/counts.json.
+"""Counts the instructions of small pieces of work with callgrind, and compares them with those of counts.json.
 
-  python3 bench/count_instructions.py                 all rows; exits with 1 if one has grown by more than 3 %
-  python3 bench/count_instructions.py --few           the five rows of CI
-  python3 bench/count_instructions.py --where ROW     which functions the row's instructions are in; with --than BUILD,
+  python3 tests/instructions/count.py                 all rows; exits with 1 if one has grown by more than 3 %
+  python3 tests/instructions/count.py --few           the five rows of CI
+  python3 tests/instructions/count.py --where ROW     which functions the row's instructions are in; with --than BUILD,
                                                       where they are more than in another build
-  python3 bench/count_instructions.py --write         writes counts.json
+  python3 tests/instructions/count.py --write         writes counts.json
 
 A row is LANGUAGE.PART.SUBJECT.HOW: python.op.linear.function is an op inside of a region that is replayed by its function,
 python.backward.chain.tape the backward of a chain of ops that is replayed from a tape. Counts are per call, on any machine
@@ -24,9 +24,9 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-COUNTS = HERE / "instructions" / "counts.json"
-ROOT = HERE.parent
-REPEATS = 10  # as in instructions/rows.py and rows.cpp
+COUNTS = HERE / "counts.json"
+ROOT = HERE.parent.parent
+REPEATS = 10  # as in rows.py and rows.cpp
 MOST_GROWTH = 0.03
 FEW = [
     "python.op.linear.function",
@@ -41,9 +41,9 @@ Functions = collections.Counter[str]
 
 def command_of(language: str, build: pathlib.Path, rows: list[str]) -> list[str]:
     if language == "cpp":
-        return [str(build / "bench" / "instruction_rows"), *rows]
-    switch = build / "bench" / "libcallgrind_switch.so"
-    return [sys.executable, str(HERE / "instructions" / "rows.py"), str(switch), *rows]
+        return [str(build / "tests" / "instruction_rows"), *rows]
+    switch = build / "tests" / "libcallgrind_switch.so"
+    return [sys.executable, str(HERE / "rows.py"), str(switch), *rows]
 
 
 def run(build: pathlib.Path, rows: list[str], into: pathlib.Path) -> dict[str, pathlib.Path]:
@@ -140,7 +140,7 @@ def main() -> int:
         COUNTS.write_text(json.dumps(kept, indent=2) + "\n")
         return 0
     for row in grown:
-        print(f"[count] {row} has grown by more than {MOST_GROWTH:.0%}. See where: bench/count_instructions.py --where {row}")
+        print(f"[count] {row} has grown by more than {MOST_GROWTH:.0%}. See where: tests/instructions/count.py --where {row}")
     return 1 if grown else 0
 
 

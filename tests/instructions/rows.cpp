@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Runs the rows of count_instructions.py that are C++: instruction_rows ROW...
+// Runs the rows of count.py that are C++: instruction_rows ROW...
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/autograd.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs rows of count_instructions.py from Python: rows.py SWITCH_LIBRARY ROW..."""
+"""Runs the rows of count.py that are Python: rows.py SWITCH_LIBRARY ROW..."""
 
 import ctypes
 import gc
