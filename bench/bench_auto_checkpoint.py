@@ -17,7 +17,6 @@ products; activation_memory_budget under aot_eager, where it compiles): peak and
 auto_checkpoint() with that peak as its budget. Ways take turns in rounds; ratios are medians of the rounds.
 """
 
-import argparse
 import functools
 import gc
 import pathlib
@@ -25,11 +24,11 @@ import statistics
 import sys
 import tempfile
 import time
-import warnings
 
 import budget_models
 import numpy
 import torch
+from peers import parser_of, print_heads, print_row
 from torch.utils import checkpoint as torch_checkpoint
 
 import remat_meta as remat
@@ -52,8 +51,8 @@ class Trained:
 
     def wrap(self, budget, plan):
         module, call = self.model.module, self.model.call
-        step = remat.auto_checkpoint(lambda *batch: call(module, batch), budget, plan=plan, name=type(module).__name__)
-        self.call = lambda module, batch: step(*batch)
+        step = remat.auto_checkpoint(lambda batch: call(module, batch), budget, plan=plan, name=type(module).__name__)
+        self.call = lambda module, batch: step(batch)
         return step
 
     def step(self, seed):
@@ -143,7 +142,7 @@ def print_rows(name, shares):
                 f"{100 * took:.1f} % ({100 * plan.predicted_overhead:.1f} %)",
                 "yes" if bitwise else "NO",
             ]
-            print(f"| | {share} % | {' | '.join(cells)} |", flush=True)
+            print_row(["", f"{share} %", *cells])
 
 
 def checkpoint_blocks(trained, **options):
@@ -202,17 +201,14 @@ def print_peers(names):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(budget_models.MODELS))
     parser.add_argument("--budgets", default="20,30,40,50,60,70,80,90")
     parser.add_argument("--peers", action="store_true", help="compare with torch's ways; models: gpt2, bart, t5 by default")
     arguments = parser.parse_args()
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
     if arguments.peers:
         return print_peers(arguments.models or ["gpt2", "bart", "t5"])
-    print("| model | budget | measured peak | of predicted | of the budget | more time (predicted) | bitwise |")
-    print("|---|---|---|---|---|---|---|")
+    print_heads(["model", "budget", "measured peak", "of predicted", "of the budget", "more time (predicted)", "bitwise"])
     for name in arguments.models or budget_models.MODELS:
         print_rows(name, [int(share) for share in arguments.budgets.split(",")])
 

@@ -9,13 +9,12 @@ the largest difference over the largest absolute value of that tensor. "kept" ar
 in units of one block's input; "plain" is without a checkpoint. A dash means that torch has no equivalent.
 """
 
-import argparse
 import logging
 import pathlib
 import sys
-import warnings
 
 import torch
+from peers import parser_of, print_heads, print_row
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "python" / "tests"))
 
@@ -46,17 +45,15 @@ def row(way, backend, keep):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("backends", nargs="*", metavar="BACKEND", help=f"of {', '.join(BACKENDS)}")
     given = parser.parse_args()
-    torch.set_num_threads(1)
     logging.disable(logging.WARNING)
-    warnings.simplefilter("ignore")
-    print("|", " | ".join(HEADS), "|\n|" + "---|" * len(HEADS))
+    print_heads(HEADS)
     for way in WAYS:
         for backend in given.backends or BACKENDS:
             for keep in KEEPS:
-                print("|", " | ".join(row(way, backend, keep)), "|", flush=True)
+                print_row(row(way, backend, keep))
 
 
 if __name__ == "__main__":

@@ -31,8 +31,7 @@ import warnings
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # needed by deterministic matrix products
 
 import torch
-from peers import Block
-from torch.nn import functional as F
+from peers import Gpt
 from torch.utils import checkpoint as torch_checkpoint
 
 import remat_meta as remat
@@ -60,25 +59,6 @@ SHAPES = {
 }
 
 
-class Gpt(torch.nn.Module):
-    def __init__(self, shape):
-        super().__init__()
-        self.tokens = torch.nn.Embedding(shape.vocabulary, shape.width)
-        self.positions = torch.nn.Embedding(shape.length, shape.width)
-        self.blocks = torch.nn.ModuleList(Block(shape.width, shape.heads, dropout=0.1) for _ in range(shape.layers))
-        self.norm = torch.nn.LayerNorm(shape.width)
-        for parameter in self.parameters():
-            if parameter.dim() > 1:
-                torch.nn.init.normal_(parameter, std=0.02)
-
-    def loss(self, calls, tokens):
-        x = self.tokens(tokens) + self.positions.weight
-        for call in calls:
-            x = call(x)
-        logits = F.linear(self.norm(x), self.tokens.weight)
-        return F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
-
-
 class Training:
     """A model, its batch and its gradients, for steps in all ways."""
 
@@ -87,7 +67,7 @@ class Training:
         self.shape = shape
         self.autocast = functools.partial(torch.autocast, "cuda", torch.bfloat16, enabled=dtype == "bf16")
         with torch.device("cuda"):
-            self.model = Gpt(shape)
+            self.model = Gpt(shape.width, shape.heads, shape.length, shape.layers, shape.vocabulary, dropout=0.1)
             self.batch = torch.randint(0, shape.vocabulary, (shape.batch, shape.length))
         self.gradients = [torch.zeros_like(p) for p in self.model.parameters()]
         for parameter, gradient in zip(self.model.parameters(), self.gradients, strict=True):
@@ -124,7 +104,7 @@ class Way:
         self.name, self._begin, self.warm_up = name, begin, warm_up
         self.bits = self.error = self.plan = self.store = self.loss = None
         self.peaks = {}
-        self.ms, self.wall_ms = [], []
+        self.ms = []
 
     def begin(self, training):
         self.store = None
@@ -173,7 +153,6 @@ class Report:
     def text(self):
         plain = self.rows[0]
         columns = ["", "bitwise", "max allocated", "max reserved", "step", "of plain", "plan", "of plan", "ms", "over plain"]
-        columns += ["wall ms", "over plain"]
         lines = [f"**{self.title}**", "", "| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
         lines += ["| " + " | ".join(self._cells(way, plain)) + " |" for way in self.rows]
         notes = [f"- {way.name}: {note}" for way in self.rows for note in self._notes(way)]
@@ -187,12 +166,11 @@ class Report:
         predicted = way.plan.predicted_peak_bytes if way.plan else None
         cells.append(f"{predicted / 1e6:.2f} MB" if predicted else "")
         cells.append(f"{100 * (peaks['step'] / predicted - 1):+.2f} %" if predicted and peaks else "")
-        for own, of_plain in ((way.ms, plain.ms), (way.wall_ms, plain.wall_ms)):
-            if own:
-                ratios = [a / b for a, b in zip(own, of_plain, strict=False)]
-                cells += [f"{statistics.median(own):.2f}", f"{100 * (statistics.median(ratios) - 1):+.1f} %"]
-            else:
-                cells += ["", ""]
+        if way.ms:
+            ratios = [a / b for a, b in zip(way.ms, plain.ms, strict=False)]
+            cells += [f"{statistics.median(way.ms):.2f}", f"{100 * (statistics.median(ratios) - 1):+.1f} %"]
+        else:
+            cells += ["", ""]
         return cells
 
     def _notes(self, way):
@@ -280,12 +258,10 @@ def measure_times(training, rows, least, until):
     def timed(way):
         training.ready()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin = time.perf_counter()
         start.record()
         way.loss(training.batch).backward()
         end.record()
         torch.cuda.synchronize()
-        way.wall_ms.append(1e3 * (time.perf_counter() - begin))
         way.ms.append(start.elapsed_time(end))
 
     gc.collect()

@@ -11,7 +11,6 @@ passes. A time is CPU time from one backward pass to the next, over that without
 Scripts whose packages are missing are left out.
 """
 
-import argparse
 import contextlib
 import importlib.util
 import io
@@ -21,7 +20,7 @@ import statistics
 import sys
 import warnings
 
-import torch
+from peers import parser_of, print_heads, print_row
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent / "python" / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "models")]
@@ -61,19 +60,18 @@ def row(script, rounds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("scripts", nargs="*", metavar="SCRIPT", help=f"of {', '.join(NAMES)}")
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
-    torch.set_num_threads(1)
     logging.disable(logging.WARNING)
-    print("|", " | ".join(HEADS), "|\n|" + "---|" * len(HEADS))
+    print_heads(HEADS)
     for script in given.scripts or NAMES:
         missing = [name for name in NEEDS.get(script, ()) if importlib.util.find_spec(name) is None]
         if missing:
             print(f"{script}: left out, needs {', '.join(missing)}", file=sys.stderr)
         else:
-            print("|", " | ".join(row(script, given.rounds)), "|", flush=True)
+            print_row(row(script, given.rounds))
 
 
 if __name__ == "__main__":

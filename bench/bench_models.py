@@ -3,22 +3,30 @@
 """Step time and peak memory of the real models of the tests, each block a region.
 
   bench_models.py [MODEL ...] [--rounds N]
+  bench_models.py --left-out [MODEL ...]
 
 The models are those of python/tests/models: small, with random weights, in train mode, so that the cost of a region
 is most visible. Each step is a forward and a backward; times are medians of ratios to a plain step taken in
 turns, on one thread; peaks count the bytes that the CPU allocator hands out within the step, compared with plain.
+
+--left-out counts what replays leave out of the forward: they need not run ops of which backward reads no result. The first
+number of a cell is the share of the regions' ops that do not run again, the second the share of the floating-point operations
+of their matrix products, convolutions and attention. Views do not count. What runs again is what a backward runs beyond the
+backward of the plain model; all of the regions' ops are what a function that replays to its end runs again.
 """
 
-import argparse
+import collections
 import functools
 import pathlib
 import statistics
 import sys
 import time
-import warnings
 
 import torch
-from peers import ratio, run_jobs
+from peers import parser_of, print_heads, print_row, ratio, run_jobs
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import flop_registry
 
 import remat_meta as remat
 
@@ -45,11 +53,28 @@ PEERS = {
 }
 
 
-def job(case, prepare, meter):
-    """Returns a function that takes a step and returns (its nanoseconds, its peak in bytes)."""
+def with_torch(case, model):
+    """Puts torch's own checkpoint around the same blocks."""
+    wrap_forwards(model, case.blocks, lambda forward, name: functools.partial(checkpoint, forward, use_reentrant=False))
+
+
+WAYS = {
+    **{name: PEERS[name] for name in ("plain", "function", "tape")},
+    "torch": with_torch,
+    "all": functools.partial(with_engine, engine="function", early_stop=False),
+}
+
+
+def prepared(case, prepare):
     torch.manual_seed(1)
     model, batch = case.model().train(), case.batch()
     prepare(case, model)
+    return model, batch
+
+
+def job(case, prepare, meter):
+    """Returns a function that takes a step and returns (its nanoseconds, its peak in bytes)."""
+    model, batch = prepared(case, prepare)
 
     def step():
         model.zero_grad()
@@ -76,17 +101,65 @@ def row(name, rounds):
     return cells
 
 
+class Work(TorchDispatchMode):
+    """Counts the ops that run, and their floating-point operations."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = collections.Counter()
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        results = op(*args, **kwargs)
+        self.counts["ops"] += not op.is_view
+        if op.overloadpacket in flop_registry:
+            self.counts["flops"] += flop_registry[op.overloadpacket](*args, **kwargs, out_val=results)
+        return results
+
+
+def work_of_backward(case, prepare):
+    model, batch = prepared(case, prepare)
+    with Work() as work:  # around the forward, too: PyTorch calls other ops in a mode
+        for _ in range(4):  # the tapes are trusted in the last step
+            loss = case.loss(model, batch)
+            work.counts.clear()
+            loss.backward()
+    return work.counts
+
+
+def left_out(counts, plain, everything):
+    """Returns the cell of one way; `counts` is None where it raises."""
+    if counts is None:
+        return "raises"
+    shares = (1 - (counts[kind] - plain[kind]) / (everything[kind] - plain[kind]) for kind in ("ops", "flops"))
+    return ", ".join(f"{share:.1%}" for share in shares)
+
+
+def row_of_left_out(name):
+    counts = {}
+    for way, prepare in WAYS.items():
+        try:
+            counts[way] = work_of_backward(CASES[name], prepare)
+        except RuntimeError:
+            assert way == "torch"  # a DenseNet appends to a list that its blocks have taken
+            counts[way] = None
+    plain, everything = counts["plain"], counts["all"]
+    cells = (left_out(counts[way], plain, everything) for way in ("torch", "function", "tape"))
+    return [name, f"{everything['ops'] - plain['ops']}", *cells]
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(CASES))
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--left-out", action="store_true", help="count what replays leave out")
     options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    header = ["model", "plain, ms", "plain, KiB", *(f"{peer}: time, peak" for peer in list(PEERS)[1:])]
-    print("| " + " | ".join(header) + " |\n|" + "---|" * len(header))
+    heads = ["plain, ms", "plain, KiB", *(f"{peer}: time, peak" for peer in list(PEERS)[1:])]
+    if options.left_out:
+        heads = ["ops in regions", *(f"{way}: ops, flops" for way in ("torch", "function", "tape"))]
+    print_heads(["model", *heads])
     for name in options.models or CASES:
-        print("| " + " | ".join(row(name, options.rounds)) + " |", flush=True)
+        print_row(row_of_left_out(name) if options.left_out else row(name, options.rounds))
 
 
 if __name__ == "__main__":

@@ -5,13 +5,12 @@
   bench_offload.py [MODEL ...] [--rounds N] [--gbps 1 4 16] [--plans 30 40 60]
 
 Copies go from CPU memory to CPU memory; remat's take as long as on a link of the given speed, which copies in both directions
-at once. Copies of torch.autograd.graph.save_on_cpu and of checkpoints that copy their input (as Unsloth's do) run at memory
-speed and are waited for. A peak is what LibTorch's CPU allocator hands out in a step, beyond what is alive before: offloaded
-tensors are in the store's own memory and do not count, copies of the other ways do. A time is a median of wall times over
-plain's; the ways take turns. "hidden" is the share of the copies' time, at the link's speed, for which no thread waited. The
-rows of remat keep in the store the inputs of each layer ("inputs"), or the inputs and the results of matrix products,
-convolutions, attention, GELU and ReLU. Checkpoints that copy their input are plain autograd functions: BatchNorm's statistics
-are updated twice, hence "no" for convolutions.
+at once. Copies of torch.autograd.graph.save_on_cpu run at memory speed and are waited for. A peak is what LibTorch's CPU
+allocator hands out in a step, beyond what is alive before: offloaded tensors are in the store's own memory and do not count,
+copies of save_on_cpu do. A time is a median of wall times over plain's; the ways take turns. "hidden" is the share of the
+copies' time, at the link's speed, for which no thread waited. The rows of remat keep in the store the inputs of each layer
+("inputs"), or the inputs and the results of matrix products, convolutions, attention, GELU and ReLU. Steps begin with the same
+weights and buffers, and with gradients that are zero.
 
 Plans, for budgets in percent of plain's peak: the predicted overhead of a plan without a store ("alone") and of one with the
 store; the measured overhead (steps of plain and of the plan in turns); the time that threads waited for copies in a step,
@@ -19,14 +18,13 @@ measured and predicted; the measured peak over the predicted one, which holds fo
 prefetch_bytes and max_leaving_bytes of the store are a sixteenth of plain's peak. Copies also slow down the computation.
 """
 
-import argparse
 import ctypes
 import functools
 import statistics
 import time
 
 import torch
-from peers import Block
+from peers import Block, parser_of, print_heads, print_row
 
 import remat_meta as remat
 from remat_meta import _C
@@ -51,28 +49,6 @@ MODELS = {
 LAYERS = 8
 
 
-class CopiesItsInput(torch.autograd.Function):
-    """A checkpoint that copies its input elsewhere and back, and waits for both copies."""
-
-    @staticmethod
-    def forward(ctx, block, x, *parameters):
-        ctx.block, ctx.copy = block, x.detach().clone()
-        with torch.no_grad():
-            return block(x)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        x = ctx.copy.clone().requires_grad_()
-        with torch.enable_grad():
-            y = ctx.block(x)
-        y.backward(gradient)  # accumulates into the parameters' gradients
-        return None, x.grad, *([None] * (len(ctx.needs_input_grad) - 2))
-
-
-def copies_its_input(block):
-    return lambda x: CopiesItsInput.apply(block, x, *block.parameters())
-
-
 def saved_on_cpu(block):
     def run(x):
         with torch.autograd.graph.save_on_cpu():
@@ -86,7 +62,6 @@ def modes_of(gbps):
         "plain": (lambda block: block, None),
         "checkpoint": (remat.checkpoint(), None),
         "save_on_cpu": (saved_on_cpu, None),
-        "checkpoint that copies its input": (copies_its_input, None),
     }
     rules = remat.PolicyTable()
     for op in ("aten::addmm", "aten::convolution", "aten::_scaled_dot_product*", "aten::gelu", "aten::relu"):
@@ -100,71 +75,22 @@ def modes_of(gbps):
 
 
 class Run:
-    """A model that trains in one mode."""
+    """A model that takes steps, each from the same state."""
 
-    def __init__(self, model, wrap, store):
+    def __init__(self, model, wrap=lambda block: block, store=None):
         torch.manual_seed(0)
-        block, self.make_input = MODELS[model]
+        block, make_input = MODELS[model]
         self.layers = torch.nn.ModuleList(block() for _ in range(LAYERS))
         self.calls = [wrap(layer) for layer in self.layers]
-        self.store, self.seconds, self.peaks = store, [], []
-
-    def step(self):
-        self.layers.zero_grad(set_to_none=False)
-        h = self.make_input().requires_grad_()
-        with remat.MemoryMeter() as meter:
-            begin = time.perf_counter()
-            h = functools.reduce(lambda h, call: call(h), self.calls, h)
-            h.square().mean().backward()
-            self.seconds.append(time.perf_counter() - begin)
-            self.peaks.append(meter.peak_bytes())
-
-    def state(self):
-        return [p.grad for p in self.layers.parameters()] + list(self.layers.buffers())
-
-    def hidden(self, speed):
-        stats = self.store.stats()
-        copies_us = (stats["left_bytes"] + stats["fetched_bytes"]) / speed / 1e3
-        return f"{100 * (1 - min(1.0, stats['waited_us'] / max(copies_us, 1e-9))):.0f} %", stats
-
-
-def table_of(model, rounds, gbps):
-    rows = modes_of(gbps)
-    runs = {name: Run(model, *mode) for name, mode in rows.items()}
-    for _ in range(rounds + 1):  # the first round creates persistent state
-        for run in runs.values():
-            torch.manual_seed(len(run.seconds))
-            run.step()
-    plain = runs["plain"]
-    plain_s = statistics.median(plain.seconds[1:])
-    print(f"\n{model}: plain {1e3 * plain_s:.0f} ms a step, peak {max(plain.peaks[1:]) / 1e6:.1f} MB\n")
-    print("| | bitwise | peak | time | moved a step | hidden |\n|---|---|---|---|---|---|")
-    for name, run in runs.items():
-        same = all(torch.equal(a, b) for a, b in zip(plain.state(), run.state(), strict=True))
-        cells = [name, "yes" if same else "no", f"{100 * max(run.peaks[1:]) / max(plain.peaks[1:]):.0f} %"]
-        cells.append(f"{statistics.median(run.seconds[1:]) / plain_s:.2f}")
-        if run.store is None:
-            cells += ["", ""]
-        else:
-            hidden, stats = run.hidden(float(name.split()[1]))
-            cells += [f"{stats['left_bytes'] / len(run.seconds) / 1e6:.1f} MB", hidden]
-        print("| " + " | ".join(cells) + " |")
-
-
-class PlannedRun(Run):
-    """A model whose whole step is one function, which a plan may cut."""
-
-    def __init__(self, model):
-        super().__init__(model, lambda block: block, None)
-        self.x = self.make_input().requires_grad_()
-        self.buffers = [buffer.clone() for buffer in self.layers.buffers()]
+        self.store, self.x = store, make_input().requires_grad_()
         self.x.grad = torch.zeros_like(self.x)
+        self.buffers = [buffer.clone() for buffer in self.layers.buffers()]
 
     def loss(self):
-        return functools.reduce(lambda h, layer: layer(h), self.layers, self.x).square().mean()
+        return functools.reduce(lambda h, call: call(h), self.calls, self.x).square().mean()
 
-    def timed(self, loss):
-        """Returns seconds and peak of a step that starts from the same state as all others."""
+    def step(self, loss):
+        """Returns seconds and peak."""
         self.layers.zero_grad(set_to_none=False)
         self.x.grad.zero_()
         with torch.no_grad():
@@ -173,30 +99,49 @@ class PlannedRun(Run):
         with remat.MemoryMeter() as meter:
             begin = time.perf_counter()
             loss().backward()
-            seconds = time.perf_counter() - begin
-            return seconds, meter.peak_bytes()
+            return time.perf_counter() - begin, meter.peak_bytes()
 
     def results(self, loss):
-        self.timed(loss)
-        return [self.x.grad.clone(), *(value.clone() for value in self.state())]
+        self.step(loss)
+        gradients = (leaf.grad for leaf in (self.x, *self.layers.parameters()))
+        return [tensor.clone() for tensor in (*gradients, *self.layers.buffers())]
 
-    def compared(self, loss, rounds):
-        """Returns the overhead over plain, with steps of both in turns, and the highest peak."""
-        steps = [(self.timed(self.loss), self.timed(loss)) for _ in range(rounds + 1)][1:]
-        plain_s, seconds = (statistics.median(step[i][0] for step in steps) for i in range(2))
-        return seconds / plain_s - 1, max(step[1][1] for step in steps)
+
+def in_turns(steps, rounds):
+    """Returns the median of the seconds and the highest peak of each of `steps`, without the first round."""
+    rows = [[step() for step in steps] for _ in range(rounds + 1)][1:]
+    return [(statistics.median(row[i][0] for row in rows), max(row[i][1] for row in rows)) for i in range(len(steps))]
+
+
+def hidden(stats, speed):
+    copies_us = (stats["left_bytes"] + stats["fetched_bytes"]) / speed / 1e3
+    return f"{100 * (1 - min(1.0, stats['waited_us'] / copies_us)):.0f} %" if copies_us else ""
+
+
+def table_of(model, rounds, gbps):
+    runs = {name: Run(model, *mode) for name, mode in modes_of(gbps).items()}
+    measured = in_turns([functools.partial(run.step, run.loss) for run in runs.values()], rounds)
+    plain_s, plain_peak = measured[0]
+    print(f"\n{model}: plain {1e3 * plain_s:.0f} ms a step, peak {plain_peak / 1e6:.1f} MB\n")
+    print_heads(["", "bitwise", "peak", "time", "moved a step", "hidden"])
+    expected = runs["plain"].results(runs["plain"].loss)
+    for (name, run), (seconds, peak) in zip(runs.items(), measured, strict=True):
+        stats = run.store and run.store.stats()
+        moved = f"{stats['left_bytes'] / (rounds + 1) / 1e6:.1f} MB" if stats else ""
+        same = all(torch.equal(a, b) for a, b in zip(expected, run.results(run.loss), strict=True))
+        cells = [name, "yes" if same else "no", f"{100 * peak / plain_peak:.0f} %", f"{seconds / plain_s:.2f}"]
+        print_row([*cells, moved, hidden(stats, float(name.split()[1])) if stats else ""])
 
 
 def plans_of(model, rounds, gbps, shares):
-    run = PlannedRun(model)
+    run = Run(model)
     plain = run.results(run.loss)
-    plain_s, plain_peak = min(run.timed(run.loss) for _ in range(rounds))
+    ((plain_s, plain_peak),) = in_turns([lambda: run.step(run.loss)], rounds)
     profile = remat.profile(run.loss)()
     alone = remat.MemoryPlanner(profile)
     print(f"\n{model}, planned: plain {1e3 * plain_s:.0f} ms a step, peak {plain_peak / 1e6:.1f} MB\n")
-    columns = ["link", "budget", "overhead alone", "with the link", "measured", "waits, of predicted", "peak, of predicted"]
-    columns += ["bitwise", "moved, of planned", "hidden"]
-    print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
+    heads = ["link", "budget", "overhead alone", "with the link", "measured", "waits, of predicted", "peak, of predicted"]
+    print_heads([*heads, "bitwise", "moved, of planned", "hidden"])
     for speed in gbps:
         window = plain_peak // 16
         store = _C._offload_engine([HOST], 4096, None, window, window, None, False, (speed, 10.0))
@@ -209,22 +154,22 @@ def plans_of(model, rounds, gbps, shares):
             planned = remat.checkpoint(plan=plan, offload_store=store)(run.loss)
             bitwise = all(torch.equal(a, b) for a, b in zip(plain, run.results(planned), strict=True))
             before = store.stats()
-            overhead, peak = run.compared(planned, rounds)
+            steps = [functools.partial(run.step, loss) for loss in (run.loss, planned)]
+            (beside_s, _), (seconds, peak) = in_turns(steps, rounds)
             stats = {key: (value - before[key]) / (rounds + 1) for key, value in store.stats().items()}
-            copies_us = (stats["left_bytes"] + stats["fetched_bytes"]) / speed / 1e3
             cells = [
                 f"{speed:g} GB/s",
                 f"{share} %",
                 f"{100 * without.predicted_overhead:.1f} %" if without.feasible else "does not fit",
                 f"{100 * plan.predicted_overhead:.1f} %",
-                f"{100 * overhead:.1f} %",
+                f"{100 * (seconds / beside_s - 1):.1f} %",
                 f"{stats['waited_us'] / 1e3:.1f} of {plan.predicted_wait_us / 1e3:.1f} ms",
                 f"{100 * peak / plan.predicted_peak_bytes:.0f} %",
                 "yes" if bitwise else "no",
                 f"{stats['left_bytes'] / 1e6:.1f} of {plan.offloaded_bytes / 1e6:.1f} MB",
-                f"{100 * (1 - min(1.0, stats['waited_us'] / copies_us)):.0f} %" if copies_us else "",
+                hidden(stats, speed),
             ]
-            print("| " + " | ".join(cells) + " |", flush=True)
+            print_row(cells)
 
 
 def keep_freed_memory():
@@ -235,13 +180,12 @@ def keep_freed_memory():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(MODELS))
     parser.add_argument("--rounds", type=int, default=5, help="steps that are timed, of each row (5)")
     parser.add_argument("--gbps", type=float, nargs="+", default=[1.0, 4.0, 16.0], help="speeds of links (1 4 16)")
     parser.add_argument("--plans", type=int, nargs="*", default=[30, 40, 60], metavar="PERCENT", help="budgets (30 40 60)")
     options = parser.parse_args()
-    torch.set_num_threads(1)
     keep_freed_memory()
     for model in options.models or MODELS:
         table_of(model, options.rounds, options.gbps)

@@ -8,13 +8,13 @@ A step is forward and backward; microseconds per unit, the best of the rounds, o
 unit at 16n over that at n: 1 is linear, 16 is quadratic.
 """
 
-import argparse
 import functools
 import gc
 import time
 
 import torch
 import torch.nn.functional as F
+from peers import parser_of, print_heads, print_row
 
 import remat_meta as remat
 from remat_meta import CheckpointPolicy, PolicyTable
@@ -145,13 +145,12 @@ def timed(step, rounds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--unit", type=int, default=1000, help="n of rows that are not divided")
     parser.add_argument("rows", nargs="*")
     args = parser.parse_args()
-    torch.set_num_threads(1)
-    print("| row | unit | n | us at n | at 4n | at 16n | growth |\n|---|---|---|---|---|---|---|")
+    print_heads(["row", "unit", "n", "us at n", "at 4n", "at 16n", "growth"])
     for name, (make, unit, divide) in ROWS.items():
         if args.rows and not any(part in name for part in args.rows):
             continue
@@ -159,10 +158,9 @@ def main():
         try:
             times = [timed(make(count), args.rounds) / count * 1e6 for count in (n, 4 * n, 16 * n)]
         except Exception as error:
-            print(f"| `{name}` | {unit} | {n} | {type(error).__name__}: {str(error)[:300]} |", flush=True)
+            print_row([f"`{name}`", unit, f"{n}", f"{type(error).__name__}: {str(error)[:300]}"])
             continue
-        cells = " | ".join(f"{t:.1f}" for t in times)
-        print(f"| `{name}` | {unit} | {n} | {cells} | {times[2] / times[0]:.1f} |", flush=True)
+        print_row([f"`{name}`", unit, f"{n}", *(f"{t:.1f}" for t in times), f"{times[2] / times[0]:.1f}"])
 
 
 if __name__ == "__main__":

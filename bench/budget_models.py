@@ -4,8 +4,6 @@
 The smaller models of python/tests/models can be made by their names, too."""
 
 import os
-import pathlib
-import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -164,13 +162,9 @@ MODELS = {make.__name__: make for make in (mlp, gpt2, llama, t5, bart, mixtral, 
 
 
 def make_test_model(name):
-    tests = pathlib.Path(__file__).resolve().parent.parent / "python" / "tests"
-    sys.path[:0] = [str(tests), str(tests / "models")]
-    from hf_models import CASES as HF
-    from vision_models import CASES as VISION
+    from bench_models import CASES
 
-    case = {**HF, **VISION}[name]
-    return Model(case.model(), case.batch(), case.loss)
+    return Model(CASES[name].model(), CASES[name].batch(), CASES[name].loss)
 
 
 def make(name):

@@ -1,19 +1,37 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Ways of checkpointing that benchmarks compare, what they run, and a runner that takes their samples in turns."""
+"""Ways of checkpointing that benchmarks compare, what they run, a runner that takes their samples in turns, and tables."""
 
+import argparse
 import functools
 import gc
 import importlib
 import importlib.util
 import statistics
 import time
+import warnings
 
 import torch
 import torch.nn.functional as F
 from torch.utils import checkpoint as torch_checkpoint
 
 clock = time.thread_time_ns
+
+
+def parser_of(description):
+    """Returns the parser of a program, which runs on one thread and shows no warnings."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    return argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def print_row(cells):
+    print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def print_heads(heads):
+    print_row(heads)
+    print("|---" * len(heads) + "|")
 
 
 class Peer:
@@ -187,8 +205,16 @@ def chain_body(peer, mode, count):
     return (lambda y: peer.save_region(body, "all")(y)) if mode == "save1" else body, (a, b)
 
 
+def call(name, fn, *args):
+    return fn(*args)
+
+
+def attend(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+
+
 class Block(torch.nn.Module):
-    """A block of a GPT-2."""
+    """A block of a GPT-2, of which `run` runs the parts by their names."""
 
     def __init__(self, width, heads, dropout=0.0):
         super().__init__()
@@ -198,12 +224,31 @@ class Block(torch.nn.Module):
         self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
         self.drop = torch.nn.Dropout(dropout) if dropout else torch.nn.Identity()
 
-    def forward(self, x):
-        batch, length, width = x.shape
-        q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm(x)).chunk(3, -1))
-        attention = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(batch, length, width)
-        x = x + self.drop(self.out(attention))
-        return x + self.drop(self.down(F.gelu(self.up(self.other_norm(x)), approximate="tanh")))
+    def forward(self, x, run=call):
+        qkv = run("qkv", self.qkv, run("ln1", self.norm, x))
+        q, k, v = (t.unflatten(2, (self.heads, -1)).transpose(1, 2) for t in qkv.chunk(3, -1))
+        x = x + self.drop(run("proj", self.out, run("sdpa", attend, q, k, v)))
+        hidden = F.gelu(run("fc1", self.up, run("ln2", self.other_norm, x)), approximate="tanh")
+        return run("tail", torch.add, x, self.drop(run("fc2", self.down, hidden)))
+
+
+class Gpt(torch.nn.Module):
+    """A GPT-2."""
+
+    def __init__(self, width, heads, length, layers, vocabulary, dropout=0.0):
+        super().__init__()
+        self.tokens, self.positions = torch.nn.Embedding(vocabulary, width), torch.nn.Embedding(length, width)
+        self.blocks = torch.nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
+        self.norm = torch.nn.LayerNorm(width)
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                torch.nn.init.normal_(parameter, std=0.02)
+
+    def loss(self, calls, tokens):
+        """Returns the loss, where `calls` run the blocks."""
+        x = functools.reduce(lambda x, call: call(x), calls, self.tokens(tokens) + self.positions.weight)
+        logits = F.linear(self.norm(x), self.tokens.weight)
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
 
 
 # By policy: the parts of a block that are saved, and those of them whose results the replay reads.
@@ -217,66 +262,24 @@ POLICIES = {
 }
 
 
-class GPT:
-    """The blocks of a GPT-2 in functional form; each part of a block may be a save region, and each block is a checkpoint."""
+def checkpointed_gpt(shape, peer, policy):
+    """Returns a function from nothing to the loss of a GPT of which each block is a checkpoint, and the parameters."""
+    torch.manual_seed(0)
+    width, heads, length, batch, layers, vocabulary = shape
+    model = Gpt(width, heads, length, layers, vocabulary)
+    tokens = torch.randint(0, vocabulary, (batch, length))
+    saved, needed = POLICIES.get(policy, ((), ()))
 
-    def __init__(self, shape, peer, policy):
-        width, self.heads, length, batch, layers, vocabulary = shape
-        generator = torch.Generator().manual_seed(0)
+    def run(name, fn, *args):
+        if name not in saved:
+            return fn(*args)
+        y = peer.save_region(fn, name)(*args)
+        if name in needed:
+            peer.needs_tensor(y)
+        return y
 
-        def weight(*size):
-            return (torch.randn(*size, generator=generator) * 0.02).requires_grad_()
-
-        def block():
-            ones = [torch.ones(width).requires_grad_() for _ in range(2)]
-            return {
-                "ln1": (ones[0], weight(width)), "qkv": (weight(3 * width, width), weight(3 * width)),
-                "proj": (weight(width, width), weight(width)), "ln2": (ones[1], weight(width)),
-                "fc1": (weight(4 * width, width), weight(4 * width)), "fc2": (weight(width, 4 * width), weight(width)),
-            }  # fmt: skip
-
-        self.embedding, self.positions = weight(vocabulary, width), weight(length, width)
-        blocks = [block() for _ in range(layers)]
-        self.norm = torch.ones(width).requires_grad_(), weight(width)
-        self.params = [self.embedding, self.positions, *self.norm]
-        self.params += [p for weights in blocks for pair in weights.values() for p in pair]
-        self.tokens = torch.randint(0, vocabulary, (batch, length), generator=generator)
-        self.targets = torch.randint(0, vocabulary, (batch * length,), generator=generator)
-        peer.set_policy(policy)
-        bodies = [self._body(weights, peer, *POLICIES.get(policy, ((), ()))) for weights in blocks]
-        self.calls = [body if policy == "none" else peer.checkpoint(body, f"layers.{i}") for i, body in enumerate(bodies)]
-
-    def _body(self, weights, peer, saved, needed):
-        def run(name, fn, *args):
-            if name not in saved:
-                return fn(*args)
-            y = peer.save_region(fn, name)(*args)
-            if name in needed:
-                peer.needs_tensor(y)
-            return y
-
-        def linear(name):
-            return lambda x: F.linear(x, *weights[name])
-
-        def norm(name):
-            return lambda x: F.layer_norm(x, (x.shape[-1],), *weights[name])
-
-        def attention(q, k, v):
-            return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
-
-        def block(x):
-            batch, length, width = x.shape
-            qkv = run("qkv", linear("qkv"), run("ln1", norm("ln1"), x))
-            q, k, v = qkv.view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
-            x = x + run("proj", linear("proj"), run("sdpa", attention, q, k, v))
-            hidden = F.gelu(run("fc1", linear("fc1"), run("ln2", norm("ln2"), x)))
-            return run("tail", torch.add, x, run("fc2", linear("fc2"), hidden))
-
-        return block
-
-    def forward(self):
-        x = F.embedding(self.tokens, self.embedding) + self.positions
-        for call in self.calls:
-            x = call(x)
-        x = F.layer_norm(x, (x.shape[-1],), *self.norm)
-        return F.cross_entropy(F.linear(x, self.embedding).flatten(0, 1), self.targets)
+    peer.set_policy(policy)
+    calls = [functools.partial(block, run=run) for block in model.blocks]
+    if policy != "none":
+        calls = [peer.checkpoint(call, f"layers.{i}") for i, call in enumerate(calls)]
+    return functools.partial(model.loss, calls, tokens), list(model.parameters())
