@@ -184,7 +184,7 @@ bool SavedVersion::changed_in(const at::Tensor& tensor) const {
 }
 
 bool SavedVersion::has_other_bytes(const at::Tensor& tensor) const {
-  // Freed memory is reported by whoever reads it.
+  // Code that reads freed memory reports it.
   return sample_ && !is_freed(tensor) && sample_storage(tensor, is_from_outside_) != sample_;
 }
 
