@@ -62,8 +62,9 @@ class LeafGrads {
   std::vector<Retained> retained_;
 };
 
-/// The .grad of captured tensors and arguments during a replay, restored afterwards: the function
-/// has already set it in the forward (w.grad = None), and other regions have added to it since.
+/// The .grad of captured tensors and arguments during a replay, restored afterwards. Needed because
+/// the function has already set the .grad in the forward (w.grad = None), and other regions have
+/// added to it since.
 class SetGrads {
  public:
   explicit SetGrads(const OutsideLog& outside);

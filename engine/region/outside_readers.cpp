@@ -25,7 +25,7 @@ namespace {
 bool is_only_read(const OutsideStorage& outside) {
   if (!outside.has_storage() || outside.is_written() || outside.is_cast()) return false;
   if (!outside.is_read() && !outside.is_argument()) return false;
-  // A replay must use a leaf itself, not a copy. Plain code saves most weights, too, and raises.
+  // False for a leaf, which a replay must use itself. Plain code raises for most leaves, too.
   const at::Tensor first(outside.first_tensor().lock());
   return !first.defined() || !is_parameter(first);
 }
@@ -46,7 +46,7 @@ class Readers {
     if (entry == readers_.end()) return;
     const std::vector<Reader> readers = std::move(entry->second);
     readers_.erase(entry);
-    // A replay has tensors with their own version counters on what its forward wrote.
+    // A replay's tensors have their own version counters on what its forward wrote: no alias.
     const bool in_replay = Scope::current_replay() != 0;
     std::shared_ptr<const at::Tensor> bytes;
     for (const auto& [id, number] : readers) {

@@ -209,7 +209,7 @@ at::Tensor Region::load(const Slot& slot) {
   return value;
 }
 
-// While a replay runs, kept products stay: another thread may free the last slots that need them.
+// Kept products stay during a replay: another thread may free the last slots that need them.
 void Region::begin_replay() {
   if (!calls_) return;
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -240,7 +240,7 @@ ReplayedSlots Region::replay() {
 
 /// Returns what backward gets for the replayed `value`: see Note [Memory that others hold]. A
 /// replay's values have their own version counters. But a write to memory that others hold also
-/// writes what was saved: other slots on the memory must notice that write, and tensors that a
+/// writes what was saved. Other slots on the memory must notice that write, and tensors that a
 /// graph of the backward (`create_graph`) saves must notice later writes. So values on such memory
 /// get the saved tensor's counter.
 at::Tensor Region::shared_value(const Slot& slot, at::Tensor value) const {
@@ -248,7 +248,7 @@ at::Tensor Region::shared_value(const Slot& slot, at::Tensor value) const {
   const bool is_shared =
       memory && !memory->is_hooked() && !memory->is_gone() && change_of(slot).empty();
   const auto where = [&] { return c10::str("[replay] ", label(), ", slot ", slot.index); };
-  // Otherwise the user has allowed the replay's values to differ.
+  // If not compared, the user has allowed the replay's values to differ.
   const bool is_compared =
       determinism() != Determinism::kNone && is_exact() && intercept() && preserve_rng();
   const at::Tensor expected = is_compared ? value : at::Tensor();
@@ -306,7 +306,7 @@ std::vector<CallProduct::Held> Region::release_products() noexcept {
   return calls_ ? calls_->release_from(0) : std::vector<CallProduct::Held>();
 }
 
-// Keeps a replayer of a tape, which runs no function: no user object can own itself through it.
+// Keeps a tape's replayer: it runs no function, so no user object can own itself through it.
 void Region::end_with_replay() noexcept {
   std::shared_ptr<const Replayer> replayer;  // Destroyed after the lock is released.
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -25,13 +25,11 @@ namespace remat {
 /// Installs the table, once in the process. Usable from any thread.
 REMAT_API void install_data_hooks();
 
-/// Notes that a tensor on this memory has, or gets, its own version counter. Usable from any
-/// thread.
+/// Notes that a tensor on this memory has, or gets, its own version counter. Thread-safe.
 REMAT_API void note_other_versions(const c10::StorageImpl* storage) noexcept;
 
 /// False if no tensor on this memory has got a version counter of its own since the first region;
-/// true if one may have.
-/// Costs one load; usable from any thread.
+/// true if one may have. Costs one load; usable from any thread.
 REMAT_API bool may_have_other_versions(const c10::StorageImpl* storage) noexcept;
 
 /// Call it before an op writes arguments: hands the old bytes to the regions that this thread has

@@ -38,8 +38,8 @@ class REMAT_API ExpectedTape {
   };
 
   struct Slot {
-    /// The record that was open, or about to be written, when the tensor was saved. Saving it
-    /// elsewhere in the expected segment is no difference.
+    /// The record that was open, or about to be written, when the tensor was saved. A tensor that
+    /// is saved at another record of the same expected segment is no difference.
     uint32_t record = 0;
     uint32_t value = kNoValue;
     /// True if nothing holds the tensor any more when the function has returned. A tensor that is

@@ -44,10 +44,9 @@ class REMAT_API RegionInput {
   const TensorMeta* meta() const { return meta_ ? &*meta_ : nullptr; }
   size_t position() const { return position_; }
 
-  /// The argument's layout, if it is known: hooks may return the argument with another layout.
+  /// The argument's layout, if known. Hooks may return the argument with another layout.
   const std::optional<TensorLayout>& layout() const { return layout_; }
-  /// Number of bytes by which `tensor`, from replayed(), begins earlier in its memory than the
-  /// argument did.
+  /// Bytes by which `tensor`, from replayed(), begins earlier in its memory than the argument did.
   int64_t moved(const at::Tensor& tensor) const;
   bool is_leaf_with_grad() const { return kind_ == Kind::kLeaf; }
 
@@ -67,7 +66,7 @@ class REMAT_API RegionInput {
 
   enum class Kind : uint8_t {
     kNoGrad,
-    kLeaf,  ///< It requires grad; so do kNonLeaf and kStaleView.
+    kLeaf,  ///< A leaf that requires grad. kNonLeaf and kStaleView require grad, too.
     kNonLeaf,
     kStaleView,  ///< A view that had no node yet: Note [When a view gets its node].
   };
