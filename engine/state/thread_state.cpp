@@ -123,8 +123,7 @@ ProcessSettings read_process() {
   return {c10::get_default_dtype(), read_flags()};
 }
 
-/// Reads the present settings first: a replay's function that was stopped early may have changed
-/// them.
+/// Reads the present settings first, because a replay that was stopped early may have left others.
 void write_process(const ProcessSettings& wanted) {
   settings_now = read_process();
   if (settings_now == wanted) return;

@@ -25,8 +25,7 @@ namespace remat {
 /// The state of one generator at one moment. Holds the generator.
 class REMAT_API GeneratorState {
  public:
-  /// Reads the state under the generator's own mutex. Throws ValueError if `generator` is
-  /// undefined.
+  /// Reads the state under the generator's mutex. Throws ValueError if `generator` is undefined.
   static GeneratorState read(const at::Generator& generator);
 
   const at::Generator& generator() const { return generator_; }
@@ -34,7 +33,6 @@ class REMAT_API GeneratorState {
   /// True if the generator is still in this state: nobody has drawn from it or seeded it since.
   bool is_current() const;
 
-  /// Sets the generator back to this state.
   void restore() const;
 
  private:

@@ -28,7 +28,6 @@ struct ProcessSettings {
 /// default dtype, deterministic flags, and allowed libraries and attention backends.
 class REMAT_API ThreadState {
  public:
-  /// Reads the present settings.
   static ThreadState read();
 
   /// Throws, with `region_label`, if the present float32 precision differs: LibTorch reports the
