@@ -63,7 +63,7 @@ NamedCalls::Action ReplayCalls::begin(const NamedCall& call, c10::ArrayRef<at::T
   }
   if (progress_.stopped()) {
     progress_.stop();
-    open_.push_back(nullptr);  // The function is being left through this call.
+    open_.push_back(nullptr);  // An exception is already leaving the function.
     return Action::kRun;
   }
   return progress_.or_fail_unless_users([&] { return begin_recorded(call, arguments); });

@@ -31,8 +31,8 @@ class ReplayProducts {
 
   /// Returns a result of a skipped call: on the kept value, or a placeholder.
   at::Tensor on_product(size_t number, const TensorLayout& layout);
-  /// A skipped call has written the storage of an argument: copies the kept value there, if there
-  /// is one.
+  /// Call it when a skipped call has written the storage of an argument. Copies the kept value
+  /// there, if there is one.
   void put_inside(const c10::Storage& storage, size_t number);
   /// The kept value; undefined if none is kept.
   const at::Tensor& value_of(size_t number);
