@@ -33,8 +33,8 @@ Part* part_from(const Scope* scope, Part* (Scope::*part)() const) {
   return scope ? (scope->*part)() : nullptr;
 }
 
-// Asks no scope around a replay: a replay inside another replay begins regions that the outer
-// forward did not record.
+// Asks no scope around a replay, because a replay inside another replay begins regions that the
+// outer forward did not record.
 bool decide_from(const Scope* scope, bool wanted) {
   if (!scope) return wanted;
   const bool is_replay = scope->replay_id() != 0;

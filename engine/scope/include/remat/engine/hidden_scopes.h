@@ -41,11 +41,11 @@ void drop_unseen(T&& held) noexcept {
 /// Hides a scope and everything inside it, including PyTorch's own hooks, while alive.
 class REMAT_API HiddenScopes {
  public:
-  /// Also hides the user hooks directly around `scope` (remat's and PyTorch's): tensors saved
-  /// meanwhile are remat's own.
+  /// Also hides the user hooks directly around `scope` (remat's and PyTorch's), because tensors
+  /// saved meanwhile are remat's own.
   explicit HiddenScopes(const Scope& scope);
   /// With Keep::kAllRegions, hides everything up to the outermost region. Tensors saved meanwhile
-  /// are kept for the user, by the hooks or the region around that.
+  /// are kept for the user, by the hooks or the region around what is hidden.
   HiddenScopes(const Scope& scope, Keep keep);
   HiddenScopes(const HiddenScopes&) = delete;
   HiddenScopes& operator=(const HiddenScopes&) = delete;
