@@ -19,8 +19,8 @@
 
 namespace remat {
 
-/// Facts that remat reads from an op's schema, once per op and process. The class is large: it has
-/// a member for each fact.
+/// Facts that remat reads from an op's schema, once per op and process. The class is large because
+/// it has a member for each fact.
 class REMAT_API OpInfo {
  public:
   explicit OpInfo(const c10::OperatorHandle& op);

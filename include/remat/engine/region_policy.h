@@ -37,7 +37,7 @@ struct PolicyQuery {
 /// forward and in each replay, on their threads, without any region active.
 using PolicyFunction = std::function<std::optional<Policy>(const PolicyQuery&)>;
 
-/// A PolicyTable followed by the safe defaults, and a function that is called after the rules for
+/// A PolicyTable followed by the safe defaults, and a function that decides after the rules for
 /// calls and before the rules for ops. Shared by all regions of one checkpoint(options). Usable
 /// from any thread.
 class REMAT_API RegionPolicy {
