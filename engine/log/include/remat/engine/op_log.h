@@ -121,7 +121,7 @@ class REMAT_API OpWords {
   /// Discards the op being written.
   void drop_open() noexcept { words_.resize(start_); }
 
-  /// Notes that an op of the region has made `object`: a different object in the replay is allowed.
+  /// Notes that an op of the region has made `object`. The replay may then have another object.
   void note_made(const c10::IValue& object);
 
   c10::ArrayRef<uint64_t> get() const { return words_; }
@@ -178,13 +178,13 @@ class REMAT_API OpLog {
   /// Call it when the forward has ended. Frees unneeded memory.
   void finish() { words_.shrink(); }
 
-  /// Drops the words, as no replay needs them: a tape replaces the log.
+  /// Drops the words when a tape replaces the log, because no replay needs the words.
   void drop() {
     words_ = {};
     broken_off_ = true;
   }
 
-  /// Stops logging, though more ops may follow.
+  /// Stops logging although more ops may follow in the forward.
   void break_off() { broken_off_ = true; }
   bool broken_off() const { return broken_off_; }
 

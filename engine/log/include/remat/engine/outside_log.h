@@ -115,7 +115,7 @@ class REMAT_API OutsideStorage {
   /// written the storage. May replay outer regions.
   at::Tensor unpack_kept() const;
   /// True if unpack_kept() allocates new memory. Otherwise its result may be memory that others
-  /// have: hooks may return the same tensor each time.
+  /// have, because hooks may return the same tensor each time.
   bool unpacks_afresh() const;
   /// True if `unpacked` is the kept copy itself, which must not be written.
   bool is_kept_copy(const at::Tensor& unpacked) const;

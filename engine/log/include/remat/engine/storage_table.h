@@ -75,7 +75,7 @@ class REMAT_API StorageTable {
     const void* const memory = memory_of(tensor);
     if (!memory) return;
     Cell& cell = cells_[cell_of(memory)];
-    // Views of a cast keep its origin: in either run autocast may take the cast from outside.
+    // Views of a cast keep its origin, since in either run autocast may take the cast from outside.
     if (C10_UNLIKELY(cell.origin.is_cast())) return;
     if (cell.origin.is_made()) {
       if (made.is_made()) cell.origin = made;
