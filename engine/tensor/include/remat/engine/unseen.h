@@ -46,7 +46,7 @@ class Unseen {
   std::optional<Tls> modes_;  // The hidden dispatch modes.
 };
 
-/// Like Unseen, for ops on memory: no graph is recorded.
+/// Like Unseen, for ops on memory. Autograd records no graph.
 class UnseenBelowAutograd {
  private:
   Unseen unseen_;
