@@ -22,7 +22,7 @@ void GivenValues::add(std::shared_ptr<const Region> region, const Slot& slot,
       value);
 }
 
-// Under hooks others count as having the memory: a store's own reference looks like theirs.
+// Under hooks others count as having the memory, since a store's reference looks like theirs.
 void GivenValues::add(std::shared_ptr<const Region> region, const KeptTensor& kept,
                       const at::Tensor& value, bool is_hooked) {
   add(std::move(region),

@@ -34,8 +34,8 @@ namespace remat {
 struct KeepReason {
   enum class Kind : uint8_t {
     kNone,      ///< The result is not kept.
-    kBareRead,  ///< A bare op reads it.
-    kCallRead,  ///< An op of a RECOMPUTE call reads it.
+    kBareRead,  ///< A bare op reads the result.
+    kCallRead,  ///< An op of a RECOMPUTE call reads the result.
     kNeeded,    ///< recompute_needs_tensor(), or a use that a placeholder cannot serve.
   };
   Kind kind = Kind::kNone;
@@ -44,7 +44,7 @@ struct KeepReason {
 };
 
 /// A product: a storage that a SAVE call made or wrote, as the call left it. A replay uses a
-/// placeholder instead, unless something that the replay runs reads the product.
+/// placeholder instead, unless code that the replay runs reads the product.
 ///
 /// Note [Products]: several calls may write a storage; each leaves a product of its own. If the
 /// call made the storage, the value is kept in that very storage until code that a replay runs

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Hooks on tensor.data: tensors that share memory but not version counters; and regions that have
-// read what an op is about to write.
+// Hooks on tensor.data, which makes tensors that share memory but not version counters. Also finds
+// the regions that have read what an op is about to write.
 #pragma once
 
 #include <c10/core/StorageImpl.h>
@@ -13,7 +13,7 @@ namespace remat {
 
 /// Note [Data hooks]: `tensor.data` has its own version counter, and an assignment to it gives a
 /// tensor other memory, both without an op. LibTorch implements both in its VariableHooks, a table
-/// of functions. The first region installs a table of remat's own: its functions notify the
+/// of functions. The first region installs a table of remat's own, whose functions notify the
 /// thread's scopes (OpObserver::after_data(), before_set_data()), and call LibTorch's. A `data`
 /// tensor from before the first region is recognised by its version counter where it is written.
 ///

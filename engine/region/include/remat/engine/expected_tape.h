@@ -22,8 +22,7 @@ namespace remat {
 /// members may be called by many threads at once.
 class REMAT_API ExpectedTape {
  public:
-  /// Value of a saved tensor that no record makes, because it comes from outside or the tape holds
-  /// it.
+  /// Value of a saved tensor that no record makes, from outside or held by the tape.
   static constexpr uint32_t kNoValue = ~uint32_t{0};
 
   static constexpr size_t kAnyBytes = ~size_t{0};

@@ -83,8 +83,8 @@ class REMAT_API NamedCalls {
   std::unordered_map<std::string, size_t> op_counts_;
 };
 
-/// False if placeholders do not work in this process (another library uses their dispatch key):
-/// then every result of a SAVE call is kept. Set once, before the first SAVE call.
+/// False if placeholders do not work in this process (another library uses their dispatch key).
+/// Then every result of a SAVE call is kept. Set once, before the first SAVE call.
 extern REMAT_API std::atomic<bool> placeholders_work;
 
 }  // namespace remat

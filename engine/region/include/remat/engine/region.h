@@ -61,8 +61,8 @@ struct InnerBackwards {
 /// live slot, the rest when the last saved tensor is freed.
 ///
 /// add_slot(), ops(), outside() and calls() belong to the forward's thread until close(), and do
-/// not change afterwards; everything else may be called from any thread. A large class: each member
-/// is one thing that a forward leaves for its replays.
+/// not change afterwards; everything else may be called from any thread. The class is large because
+/// each member is one thing that a forward leaves for its replays.
 class REMAT_API Region : public std::enable_shared_from_this<Region> {
  public:
   struct Options {
@@ -78,7 +78,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
     bool is_cut = false;
     /// True for a segment or group of a cut tape, whose replayer gets slot_released().
     bool is_unit = false;
-    /// False if the store of this region, or of a region around it, returns approximations: then
+    /// False if the store of this region, or of a region around it, returns approximations. Then
     /// bits are not compared.
     bool is_exact = true;
   };
@@ -126,7 +126,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   void close();
   bool closed() const { return closed_; }
 
-  /// Sets the tensors that the function has returned. Call it before close().
+  /// Notes the tensors that the function has returned. Call it before close().
   void set_results(c10::ArrayRef<at::Tensor> results);
   /// True if one of the results has this version counter.
   bool has_result(const c10::VariableVersion& versions) const;

@@ -25,8 +25,8 @@ namespace remat {
 /// The argument as it was, and facts that later tell whether it has changed.
 ///
 /// Made before its region is entered. Inside an outer region, the outer region's slots hold the
-/// data, not this object. This object owns no part of the argument's graph: if the region
-/// differentiates its argument, the region's nodes own that graph.
+/// data, not this object. This object owns no part of the argument's graph, because the region's
+/// nodes own that graph if the region differentiates the argument.
 class REMAT_API RegionInput {
  public:
   RegionInput(size_t position, const at::Tensor& tensor);
@@ -37,7 +37,7 @@ class REMAT_API RegionInput {
   /// the argument.
   at::Tensor replayed(const std::string& region_label, const c10::Storage& shadow) const;
 
-  /// Call it when the forward has ended: records facts that are known only then.
+  /// Call it when the forward has ended. Records facts that are known only at that time.
   void finish_forward();
 
   /// Null for an undefined argument.

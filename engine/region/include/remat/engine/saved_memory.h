@@ -22,11 +22,11 @@
 namespace remat {
 
 /// Note [Writes by way of data]: `tensor.data` has its own version counter, and an assignment to it
-/// gives a tensor other memory without an op. Autograd notices neither: in backward it goes on with
-/// the saved tensor's present value, whereas a replay recomputes the value at the time of saving.
-/// So both raise when the region ends, if the graph that has saved the tensor still exists and the
-/// write has changed bytes. Nothing is done for a saved tensor until its memory gets a second
-/// version counter: Note [Data hooks]. Only on the forward's thread.
+/// gives a tensor other memory without an op. Autograd notices neither, so in backward plain code
+/// reads the saved tensor's present value, whereas a replay recomputes the value at the time of
+/// saving. So a write and an assignment raise when the region ends, if the graph that has saved the
+/// tensor still exists and the write has changed bytes. Nothing is done for a saved tensor until
+/// its memory gets a second version counter: Note [Data hooks]. Only on the forward's thread.
 class SavedMemory {
  public:
   /// Adds `slot` of `region`, which holds `tensor`; `original` is the same tensor with its version
