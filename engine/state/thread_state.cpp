@@ -259,7 +259,7 @@ void ThreadState::restore_thread() const {
 ReplayThreadState::ReplayThreadState(const ThreadState& state, bool casts_weights)
     : outer_(begin_process(state.process_)), present_(ThreadState::read_thread()) {
   state.restore_thread();
-  // Only if needed: a compiled function's guards would see a changed flag and it would recompile.
+  // Only if needed, because a changed flag makes a compiled function compile again.
   if (casts_weights) at::autocast::set_autocast_cache_enabled(false);
 }
 

@@ -97,7 +97,7 @@ REMAT_API uint64_t position_of(const at::Generator& generator);
 /// Marks of the generators that read_generators() reads.
 REMAT_API std::vector<GeneratorMark> mark_generators(const std::vector<at::Generator>& named);
 
-/// A number that changes whenever the op would draw other numbers: it exposes a replay whose
+/// A number that changes whenever the op would draw other numbers, which exposes a replay whose
 /// function seeds a generator differently. The generator is the op's generator argument, or else
 /// the default generator of the op's device. 0 for devices other than CPU and CUDA. Call it before
 /// the op runs, for an op that may draw.
@@ -107,8 +107,8 @@ uint64_t draw_position(const OpCall& call);
 /// Turn.
 ///
 /// Note [Generators and threads]: a generator is one stream for the whole process. Replays that
-/// draw take turns, by thread. A forward that draws in another thread meanwhile is not held back:
-/// threads that draw at the same time need generators of their own, with or without remat.
+/// draw take turns, by thread. A forward that draws in another thread meanwhile is not held back,
+/// because threads that draw at the same time need generators of their own, with or without remat.
 class REMAT_API KeptGenerators {
  public:
   KeptGenerators() = default;
