@@ -44,7 +44,7 @@ class KeptRequiresGrad {
       if (!tensor.defined() || !tensor.is_leaf() || !may_require_grad(tensor)) continue;
       const bool requires_grad = tensor.requires_grad();
       const bool did_require = outside[i].meta().requires_grad();
-      // Not with create_graph: the backward's graph would then lead to other leaves.
+      // Not with create_graph, because the backward's graph would then lead to other leaves.
       if (requires_grad != did_require && !c10::GradMode::is_enabled())
         tensor.unsafeGetTensorImpl()->set_requires_grad(did_require);
       leaves_.emplace_back(std::move(tensor), requires_grad);
@@ -85,7 +85,7 @@ class UserStateExchange {
     }
   }
 
-  /// Undoes begin(), even if that threw. Runs all hooks, then returns the first error.
+  /// Undoes begin(), even if begin() threw. Runs all hooks, then returns the first error.
   std::exception_ptr end() {
     SuspendScopes suspend;
     std::exception_ptr error;
@@ -143,7 +143,7 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
   const auto reported =
       traced([&](TraceSink& sink, bool begins) { sink.function_replay(region, begins); });
   region.outside().gather_again();
-  // Constructed first: they may replay outer regions, which must not see this region's state.
+  // Constructed first, since they may replay outer regions, which must not see this region's state.
   ReplayMemory memory(region);
   ReplayProducts products(region, memory.storages());
   std::vector<at::Tensor> inputs;

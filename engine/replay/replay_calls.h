@@ -25,8 +25,8 @@
 
 namespace remat {
 
-/// Runs RECOMPUTE calls and leaves out SAVE calls: fills their slots from their arguments, and
-/// makes their results from kept values or placeholders.
+/// Runs RECOMPUTE calls. Leaves out SAVE calls, fills the slots of a SAVE call from its arguments,
+/// and makes its results from kept values or placeholders.
 class ReplayCalls final : public NamedCalls {
  public:
   ReplayCalls(const Region& region, ReplayProgress& progress, ReplayComparison& comparison,

@@ -171,7 +171,7 @@ SeenTensor ReplayMemory::see(const at::Tensor& tensor, const void* memory) {
           .moved = moved(tensor)};
 }
 
-/// Checks only memory that existed before the region: the region may free and fill again memory
+/// Checks only memory that existed before the region, because the region may free and refill memory
 /// that it makes.
 void ReplayMemory::check_not_freed(const OpCall& call, size_t argument, const at::Tensor& tensor,
                                    size_t slot) const {
@@ -355,7 +355,7 @@ bool ReplayMemory::has_origin(const at::Tensor& tensor, Origin logged, bool is_s
   // that memory as from outside, and the memory is freed later.
   const OutsideStorage& outside = region_.outside()[logged.number()];
   // Values on CUDA are not compared. So a tensor that a custom function saves there must be a
-  // parameter: only parameters are expected to be gathered anew.
+  // parameter, because only parameters are expected to be gathered anew.
   const bool may_be_saved = !has_layout(tensor) || (tensor.is_cuda() && is_saved_by_user
                                                         ? is_parameter(tensor)
                                                         : outside.may_be_saved(tensor.storage()));

@@ -41,7 +41,7 @@ inline constexpr const char* kMakeItDepend =
 /// each time, because in-place ops change a tensor's position in the graph.
 class REMAT_API ReplayMemory {
  public:
-  /// Unpacks the old values of storages that the forward wrote, which may replay outer regions:
+  /// Unpacks the old values of storages that the forward wrote, which may replay outer regions. So
   /// construct it before the replay's scope.
   explicit ReplayMemory(const Region& region);
   ReplayMemory(const ReplayMemory&) = delete;

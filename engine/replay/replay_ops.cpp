@@ -32,7 +32,7 @@ void ReplayOps::check(OpCall& call) {
   const uint64_t settings = computes ? region_.settings().changed(call) : 0;
   OpWords* const words = op_.is_compared ? &comparison_.words() : nullptr;
   write_op(words, call, seen, settings, region_, memory_.storages());
-  // Compared first: a different op explains more than a different tensor.
+  // Compared first, because a different op explains more than a different tensor.
   if (words) comparison_.compare(seen, progress_.slot_count());
   if (op_.touches_product || op_.touches_outside) check_touched(call);
 }

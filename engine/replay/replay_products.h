@@ -18,11 +18,11 @@
 
 namespace remat {
 
-/// Results of calls that a replay leaves out, and memory that such calls have written: the kept
-/// values, or memory without values in their place.
+/// In a replay, the results of calls that are left out, and the memory that these calls wrote in
+/// the forward: kept values, or memory without values in their place.
 class ReplayProducts {
  public:
-  /// Unpacks the kept values, which may replay outer regions: construct it before the replay's
+  /// Unpacks the kept values, which may replay outer regions. So construct it before the replay's
   /// scope. Values that user hooks have are unpacked when a call is left out, under the thread
   /// state of the construction. `storages` is the replay's table.
   ReplayProducts(const Region& region, StorageTable& storages);

@@ -90,9 +90,9 @@ bool ReplayProgress::is_saved_by_custom_function() const {
 // intercepted, the stop waits for the next saved tensor or the end of the function, except at the
 // argument of a nested region, which no op saves.
 //
-// If no op of the forward is left to run, the function may return: an exception costs more. Without
-// early stop the function may return, too, unless a backward inside it replays the tensors saved so
-// far.
+// If no op of the forward is left to run, the function may return, because an exception costs more.
+// Without early stop the function may return, too, unless a backward inside it replays the tensors
+// saved so far.
 void ReplayProgress::stop_if_complete(const at::Tensor* saved) {
   const bool runs_to_end = !region_.early_stop() && region_.closed();
   if (runs_to_end || count_ < slot_end_) return;

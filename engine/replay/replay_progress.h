@@ -81,8 +81,8 @@ class REMAT_API ReplayProgress {
   /// Stops, or lets the function return, if every needed slot is filled. `saved` is the tensor that
   /// autograd has just saved, if any.
   void stop_if_complete(const at::Tensor* saved = nullptr);
-  /// True once every needed slot is filled and the function was told to stop: an exception that
-  /// leaves the function then is the stop.
+  /// True once every needed slot is filled and the function was told to stop. From then on an
+  /// exception that leaves the function counts as the stop.
   bool stopped() const { return stopped_; }
 
   bool failed() const { return error_ != nullptr; }

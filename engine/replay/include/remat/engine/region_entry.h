@@ -25,8 +25,8 @@ class Region;
 using StateHooks = std::vector<std::shared_ptr<StateHook>>;
 
 /// Arguments, settings, generators and user state at region entry. Shared by the region's
-/// FunctionReplayer and TapeReplayer: both start from the arguments under the settings, and only
-/// the function needs the rest.
+/// FunctionReplayer and TapeReplayer. Both need the arguments and the settings; only the function
+/// needs generators and user state.
 class REMAT_API RegionEntry {
  public:
   struct Options {
