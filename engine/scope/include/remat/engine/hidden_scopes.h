@@ -31,7 +31,7 @@ class REMAT_API SuspendScopes {
   bool ops_were_seen_;
 };
 
-/// Destroys `held` as if outside every region: its destructor may run user code.
+/// Destroys `held` as if outside every region, since its destructor may run user code.
 template <class T>
 void drop_unseen(T&& held) noexcept {
   const SuspendScopes suspend;

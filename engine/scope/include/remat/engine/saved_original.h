@@ -13,8 +13,8 @@ namespace remat {
 /// same layout; else `tensor`. The alias lacks the original's version counter and graph.
 const at::Tensor& saved_original(const at::Tensor& tensor);
 
-/// Like saved_original(), but the alias may have any layout on the storage: a kept result of a SAVE
-/// call spans the whole storage.
+/// Like saved_original(), but the alias may have any layout on the storage, because a kept result
+/// of a SAVE call spans the whole storage.
 const at::Tensor& original_on_storage(const at::Tensor& tensor);
 
 struct CopiedOriginal {

@@ -30,8 +30,8 @@ class UserHooksScope;
 /// on construction, popped on destruction, on the same thread. New threads and forked children
 /// begin with an empty stack.
 ///
-/// A scope's other roles are in its parts, which live as long as the scope; a part that it lacks is
-/// null.
+/// Other roles of a scope are in separate objects, its parts, which live as long as the scope. The
+/// pointer to a part is null if the scope lacks that role.
 class REMAT_API Scope {
  public:
   Scope(const Scope&) = delete;
