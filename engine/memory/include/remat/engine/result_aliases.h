@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Tensors whose memory is exchanged, and results of regions that are written, through `data`.
+// Tensors whose memory is exchanged through `data`, and region results written through `data`.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -44,8 +44,8 @@ REMAT_API bool changed_by_alias(const SavedVersion& saved);
 /// other` autograd goes on with the new memory, without an error. A replay, a kept value and what
 /// hooks have copied have the values of the old memory. LibTorch's VariableHooks report each
 /// exchange, in regions and elsewhere. So remat notes when each tensor was exchanged last, and code
-/// that has kept a tensor asks whether it was exchanged since. The old memory is not noted: a
-/// tensor that got its old memory back counts as exchanged, too.
+/// that has kept a tensor asks whether it was exchanged since. Because the old memory is not noted,
+/// a tensor that got it back counts as exchanged, too.
 enum class MemoryNow {
   kThere,
   kGivenUp,    ///< The tensor has no elements any more; holders of a copy may use the copy.
