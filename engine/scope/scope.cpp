@@ -26,7 +26,7 @@ namespace {
   switch_interception(false);
 });
 
-/// The part of `scope`, or of the next scope outward that has one; null if none has.
+/// Returns a part of `scope`, or of the next scope outward that has such a part; null if none has.
 template <class Part>
 Part* part_from(const Scope* scope, Part* (Scope::*part)() const) {
   while (scope && !(scope->*part)()) scope = scope->previous();

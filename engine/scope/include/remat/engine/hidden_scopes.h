@@ -17,8 +17,8 @@ namespace remat {
 
 class Scope;
 
-/// Hides all scopes of this thread while alive: user callbacks run as if outside every region, and
-/// ops are not intercepted.
+/// Hides all scopes of this thread while alive, so that user callbacks run as if outside every
+/// region and their ops are not intercepted.
 class REMAT_API SuspendScopes {
  public:
   SuspendScopes();
