@@ -145,8 +145,7 @@ bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-/// True for ops that a layer calls in training only: dropout (its mask is an empty_like),
-/// statistics.
+/// True for ops that layers call in training only: dropout (by its mask, empty_like), batch norm.
 bool depends_on_training(const std::string& op) {
   return contains(op, "dropout") || contains(op, "bernoulli") || contains(op, "norm") ||
          contains(op, "empty_like");
@@ -214,7 +213,7 @@ const char* cause_of_tensor(const Value& logged, const Value& replayed) {
   return "";
 }
 
-/// The cause if these are the first values in which the ops differ.
+/// The likely cause if `logged` and `replayed` are the first values in which the ops differ.
 const char* cause_of_value(const Value& logged, const Value& replayed) {
   if (logged.kind == OpWord::kSettings || replayed.kind == OpWord::kSettings) {
     return "It computes under another setting (threads, precision, libraries, denormal numbers) "

@@ -13,7 +13,7 @@
 namespace remat {
 
 /// Kind of a value, in the low 8 bits of its header word. Each line says what the rest of the
-/// header has, then the payload.
+/// header word holds and, after the semicolon, what the payload words hold.
 enum class OpWord : uint8_t {
   kTensor,  ///< Fields below; sizes, layout, wrapped number.
   kNone,    ///< Nothing.

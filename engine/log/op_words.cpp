@@ -58,7 +58,6 @@ uint64_t layout_word(const at::Tensor& tensor, int64_t moved) {
   return static_cast<uint64_t>(offset) << kOffsetShift | flags;
 }
 
-/// The node of a symbolic number.
 c10::SymNode node_of(const c10::IValue& value) {
   if (value.isSymInt()) return value.toSymInt().toSymNode();
   return value.isSymFloat() ? value.toSymFloat().toSymNodeImpl()
@@ -84,9 +83,9 @@ c10::intrusive_ptr<torch::CustomClassHolder> custom_object(const c10::IValue& va
 }
 
 /// Note [Objects of ops]: an object is identified by its address, which is not reused while the log
-/// lives. Another object in the replay is a difference, with two exceptions: objects that an op of
-/// the region has made (packed weights), and those of c10d. Ops of c10d get a new object with each
-/// call (a ReduceOp), so theirs counts as different only if the forward's object is still alive.
+/// lives. Another object in the replay is a difference, with two exceptions. Objects that an op of
+/// the region has made (packed weights) may differ. Ops of c10d get a new object with each call (a
+/// ReduceOp), so such an object is a difference only if the forward's object is still alive.
 bool is_gone(uint64_t address) {
   // NOLINTNEXTLINE(performance-no-int-to-ptr)
   auto* const object = reinterpret_cast<c10::intrusive_ptr_target*>(address);
@@ -119,7 +118,7 @@ void OpWords::add_tensor(const at::Tensor& tensor, Origin origin, int64_t moved)
   const bool has_sizes =
       !tensor.is_nested() && !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
   const c10::IntArrayRef sizes = has_sizes ? tensor.sizes() : c10::IntArrayRef();
-  // A tensor without elements cannot be confused with another one, and may have no memory.
+  // A tensor without elements cannot be confused with another one, so its origin is not logged.
   if (has_layout(tensor) && tensor.numel() == 0) origin = Origin::inside();
   uint64_t head = static_cast<uint64_t>(OpWord::kTensor);
   head |= static_cast<uint64_t>(tensor.scalar_type()) << kDtypeShift;
@@ -272,7 +271,8 @@ void OpWords::add_object(const c10::IValue& value) {
 
 namespace {
 
-/// True if the op on a tensor without strides shows the whole tensor; some such ops take sizes.
+/// True if `call`, an op that views a tensor without strides, shows the whole tensor. If the op
+/// takes sizes, these must be the tensor's.
 bool shows_all(const OpCall& call, const at::Tensor& tensor) {
   if (call.info().facts().has(OpFact::kShowsAll)) return true;
   const bool has_sizes = !tensor.is_nested() &&

@@ -126,9 +126,9 @@ bool OutsideStorage::has_bytes_of(const c10::Storage& storage) const {
 // overwritten whole without reading. Ops that write some elements without reading any (index_put_)
 // do not make bytes known: until such bytes are read they are as good as unwritten, since the
 // replay writes the same elements again. Parts are put in place in reverse order: where two
-// overlap, the first one is the older. What is kept depends on the region's ops only, never on who
-// else has the storage: kept parts are slots of an outer region, whose replay must make the same
-// ones.
+// overlap, the first one is the older. Only the region's ops decide what is kept, never who else
+// has the storage, because kept parts are slots of an outer region, whose replay must make the same
+// slots.
 struct OutsideStorage::Written {
   struct Part {
     TensorLayout layout;
@@ -149,7 +149,7 @@ struct OutsideStorage::Written {
   std::vector<Part> parts;
   ByteRanges known;
   bool knows_all = false;
-  c10::Storage placeholder;  // The storage, if it is a placeholder's, which is never copied.
+  c10::Storage placeholder;  // Set if the storage is a placeholder's, which is never copied.
 };
 
 void OutsideStorage::mark_read(const at::Tensor& tensor) {
@@ -264,8 +264,8 @@ const ByteRanges* OutsideStorage::known() const {
 }
 
 // Note [Writes after the region]: after the region, an op that this thread's scopes see may write a
-// storage that the region has read and not written. The region gets a copy of all bytes from before
-// the write; the copy is made once for all regions that have none. Replays of the region begin with
+// storage that the region has read and not written. The region then gets a copy of all bytes from
+// before the write; regions that have no copy yet share this one. Replays of the region begin with
 // these bytes, as if the region had written the storage itself. A write through `data`, which
 // autograd does not notice, is different: plain code goes on with the new values in saved tensors,
 // and with the old values in all that was computed before, so the replay raises.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Finding the inner tensors of a tensor, whose storages are held for it.
+// Finding the inner tensors of a tensor, because HeldStorage refers to their storages, too.
 #include <remat/engine/held_storage.h>
 
 #include <atomic>

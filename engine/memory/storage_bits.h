@@ -13,8 +13,8 @@
 
 namespace remat {
 
-/// A Bloom filter with one bit per storage, never cleared: a false positive costs only time. A
-/// lookup is one load; usable from any thread.
+/// A Bloom filter with one bit per storage, never cleared, because a false positive costs only
+/// time. A lookup is one load; usable from any thread.
 class StorageBits {
  public:
   void add(const c10::StorageImpl* storage) noexcept {
@@ -28,7 +28,7 @@ class StorageBits {
   }
 
  private:
-  /// The storage's word and its bit there.
+  /// The index of the word that holds the storage's bit, and the bit.
   static std::pair<size_t, uint64_t> place_of(const c10::StorageImpl* storage) {
     const uint64_t mixed = reinterpret_cast<uintptr_t>(storage) * 0x9E3779B97F4A7C15U;
     return {mixed >> 54, uint64_t{1} << (mixed >> 48 & 63)};

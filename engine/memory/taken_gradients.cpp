@@ -90,7 +90,7 @@ std::vector<at::Tensor> leaves_behind(const Node& node) {
 
 }  // namespace
 
-// With create_graph there is nothing to do: AccumulateGrad copies.
+// With create_graph there is nothing to do, because AccumulateGrad copies.
 void note_given_to_node(const at::Tensor& value) {
   const NodePtr node = torch::autograd::get_current_node();
   std::shared_ptr<Given> given = last_given.lock();

@@ -42,8 +42,8 @@ class BytesHash {
 };
 
 /// Hashes elements that are not contiguous or have lazy signs (conjugated and negated views) as if
-/// they were plain and contiguous. Takes no memory: a copy would count in the measured peaks of the
-/// steps being compared.
+/// they were plain and contiguous. Takes no memory, because a copy would count in the measured
+/// peaks of the steps being compared.
 class StridedHash {
  public:
   explicit StridedHash(const at::Tensor& tensor)

@@ -77,8 +77,8 @@ class BackwardPasses::PassEnd {
 at::Tensor BackwardPasses::load(const Slot& slot) {
   const int graph_task = torch::autograd::get_current_graph_task_id();
   if (graph_task < 0) {
-    // Unpacked outside backward, by code that inspects the graph: there is no graph task to key a
-    // pass by.
+    // Code that inspects the graph has unpacked the slot outside backward, so there is no graph
+    // task to key a pass by.
     check_not_replaying_here();
     std::unique_lock<std::mutex> lock(mutex_);
     if (last_) return (*last_)[slot.index];
@@ -115,8 +115,8 @@ void BackwardPasses::release(size_t index) noexcept {
   c10::SmallVector<at::Tensor, 2> values;  // Destroyed after the lock is released.
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& pass : passes_) {
-    // A running pass belongs to its thread, which sees that the slot is dead; else the pass's end
-    // frees the value.
+    // A running pass belongs to the thread that runs it, which sees that the slot is dead. In other
+    // states a pass has no value yet, or its end frees the value.
     if (pass->state == Pass::State::kDone) values.push_back(take(pass->values, index));
   }
   if (last_) values.push_back(take(*last_, index));
@@ -184,7 +184,7 @@ void BackwardPasses::run(Pass& pass) {
   if (error) std::rethrow_exception(error);
 }
 
-/// True if no replay can follow. False if nothing is kept for replays alone: nothing to free.
+/// True if no replay can follow. Also false if nothing is kept for replays: nothing is to be freed.
 bool BackwardPasses::is_last(const ReplayedSlots& values) const {
   const bool is_kept = torch::autograd::get_current_graph_task_keep_graph();
   if (is_kept || passes_.size() > 1 || !region_.keeps_for_replays()) return false;

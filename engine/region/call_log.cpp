@@ -197,7 +197,7 @@ void CallLog::finish(size_t slot_end) {
 
 std::vector<CallProduct::Held> CallLog::release_from(size_t slot_end) {
   std::vector<CallProduct::Held> released;
-  // Called for each freed slot, so it looks at only one product that stays.
+  // Stops at the first product that stays, because this function runs for each freed slot.
   for (; !by_reader_.empty(); by_reader_.pop_back()) {
     CallProduct& product = products_[by_reader_.back()];
     if (product.reader_slot() < slot_end) break;

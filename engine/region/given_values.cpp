@@ -22,7 +22,7 @@ void GivenValues::add(std::shared_ptr<const Region> region, const Slot& slot,
       value);
 }
 
-// Under hooks a store's own reference to the memory cannot be told from that of others.
+// Under hooks others count as having the memory, since a store's reference looks like theirs.
 void GivenValues::add(std::shared_ptr<const Region> region, const KeptTensor& kept,
                       const at::Tensor& value, bool is_hooked) {
   add(std::move(region),
@@ -67,8 +67,9 @@ const char* GivenValues::seen_by(const Given& given, bool is_retained) const {
   return nullptr;
 }
 
-/// Without hooks, saved tensors that share memory again are as in plain code, and another node
-/// either has read its copy before or plain code raises there.
+/// True if another saved tensor had the same memory in the forward and would show the write.
+/// Without hooks only another copy that the same node got counts: on the same memory a tensor is as
+/// in plain code, and another node either has read its copy before, or plain code raises.
 bool GivenValues::has_twin(const Given& given) const {
   return std::any_of(all_.begin(), all_.end(), [&](const Given& other) {
     if (other.slot == given.slot && other.kept == given.kept) return false;

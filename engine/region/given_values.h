@@ -19,22 +19,22 @@ class Region;
 
 /// Note [Writes in a backward]: the backward of a custom function may write in place what it has
 /// saved. In plain code everybody who has that memory sees the write: an attribute of the context,
-/// another saved tensor, the next backward of a retained graph. Saved-tensor hooks decide there
+/// another saved tensor, the next backward of a retained graph. Saved-tensor hooks would decide
 /// whether a saved tensor is that memory or a copy. A region gives backward a tensor that it has
-/// made again, or that a store has brought back, and cannot know what the hooks would have done. So
+/// made again, or that a store has brought back, and cannot know what hooks would have done. So
 /// versions are compared at the end of the pass, and a write that somebody may see raises.
 class GivenValues {
  public:
-  /// Backward has got `value` of `slot`, which hooks would have got. `others_have_it`: the memory
-  /// of the forward exists.
+  /// Notes that backward has got `value` of `slot`, whose tensor hooks would have got in plain
+  /// code. `others_have_it`: the memory of the forward still exists.
   void add(std::shared_ptr<const Region> region, const Slot& slot, const at::Tensor& value,
            bool others_have_it);
-  /// Backward has got `value`, which a store or the hooks of the options have brought back.
+  /// Notes that backward has got `value`, which a store or the options' hooks have brought back.
   void add(std::shared_ptr<const Region> region, const KeptTensor& kept, const at::Tensor& value,
            bool is_hooked);
 
-  /// Throws NotImplementedError if a value, or the memory that it stands for, was written and
-  /// somebody may see that. `is_retained`: another pass may come.
+  /// Throws NotImplementedError if a value, or the forward's memory of it, was written and somebody
+  /// may see the write. `is_retained`: another pass may come.
   void check(bool is_retained) const;
 
  private:
@@ -43,7 +43,7 @@ class GivenValues {
     const KeptTensor* kept = nullptr;  // Null for a slot.
     const SavedVersion* saved = nullptr;
     const void* memory = nullptr;
-    const void* node = nullptr;  // The node that got it; an identity.
+    const void* node = nullptr;  // The node that got the value; never dereferenced.
     c10::VariableVersion version{};
     uint32_t before = 0;
     bool is_hooked = false;

@@ -26,9 +26,9 @@ namespace remat {
 /// Note [The .grad of a replay]: a function that calls backward() has accumulated into its leaves
 /// in the forward. Its replay calls backward() again. Meanwhile each leaf has the .grad that it had
 /// before the first time; the real .grad is restored when the replay ends. If the forward added to
-/// a .grad in place, the earlier value is gone: the leaf has an undefined .grad, and code that
-/// reads that finds something else than in the forward. If a sum replaced the .grad (create_graph,
-/// retain_grad()), the region has kept the earlier one.
+/// a .grad in place, the earlier value is gone. Then the leaf has an undefined .grad, so code that
+/// reads it differs from the forward. If a sum replaced the .grad (create_graph, retain_grad()),
+/// the region has kept the earlier one.
 class LeafGrads {
  public:
   explicit LeafGrads(const Region& region) : region_(region) {}
@@ -39,7 +39,7 @@ class LeafGrads {
   /// Sets aside the .grad of each leaf reachable from `roots`, unless that has been done.
   void set_aside(const EdgeList& roots);
 
-  /// Sets aside the .grad of those of `tensors` that are not leaves: retain_grad() gives them one.
+  /// Sets aside the .grad that retain_grad() has given to those of `tensors` that are not leaves.
   void set_aside_retained(c10::ArrayRef<at::Tensor> tensors);
 
   /// Removes the retain_grad() hooks of tensors reachable from `roots`, except of the tensors in
@@ -62,8 +62,9 @@ class LeafGrads {
   std::vector<Retained> retained_;
 };
 
-/// The .grad of captured tensors and arguments during a replay, restored afterwards: the function
-/// has already set it in the forward (w.grad = None), and other regions have added to it since.
+/// The .grad of captured tensors and arguments during a replay, restored afterwards. Needed because
+/// the function has already set the .grad in the forward (w.grad = None), and other regions have
+/// added to it since.
 class SetGrads {
  public:
   explicit SetGrads(const OutsideLog& outside);
@@ -74,7 +75,7 @@ class SetGrads {
  private:
   std::vector<at::Tensor> tensors_;
   std::vector<at::Tensor> grads_;
-  // False if the function sets no .grad: then a new .grad may come from another thread, and stays.
+  // False if the function sets no .grad. A new .grad may then be another thread's, and stays.
   bool sets_new_;
 };
 

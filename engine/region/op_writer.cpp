@@ -18,7 +18,7 @@
 namespace remat {
 namespace {
 
-/// Discards the words being written when an exception ends the scope: the function may catch it.
+/// Discards unfinished words when an exception ends the scope, since the function may catch it.
 auto drop_unless_released(OpWords& words) {
   return c10::make_scope_exit([&words] { words.drop_open(); });
 }

@@ -25,7 +25,8 @@ namespace {
 bool is_only_read(const OutsideStorage& outside) {
   if (!outside.has_storage() || outside.is_written() || outside.is_cast()) return false;
   if (!outside.is_read() && !outside.is_argument()) return false;
-  // A replay must use a leaf itself, not a copy. Plain code saves most weights, too, and raises.
+  // False for a parameter, because a replay must use the leaf itself, not a copy. Plain code saves
+  // most weights, too, and then raises.
   const at::Tensor first(outside.first_tensor().lock());
   return !first.defined() || !is_parameter(first);
 }
@@ -33,8 +34,8 @@ bool is_only_read(const OutsideStorage& outside) {
 /// A region's id, and the number of a storage in its OutsideLog.
 using Reader = std::pair<uint64_t, size_t>;
 
-/// The storages read by regions that this thread has closed. Nothing is entered while regions run:
-/// each closed region is scanned once, when an op writes after its end.
+/// The storages read by regions that this thread has closed. Nothing is entered while regions run,
+/// because each closed region is scanned once, when an op writes after the region's end.
 ///
 /// Refers to regions by id, so it keeps nothing alive. While a region lives, the addresses of
 /// storages that it has read are not reused.
@@ -46,7 +47,8 @@ class Readers {
     if (entry == readers_.end()) return;
     const std::vector<Reader> readers = std::move(entry->second);
     readers_.erase(entry);
-    // A replay has tensors with their own version counters on what its forward wrote.
+    // In a replay, has_alias() is no sign of `data`, because a replay's tensors have their own
+    // version counters on what its forward wrote.
     const bool in_replay = Scope::current_replay() != 0;
     std::shared_ptr<const at::Tensor> bytes;
     for (const auto& [id, number] : readers) {

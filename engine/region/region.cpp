@@ -39,7 +39,7 @@ std::mutex& regions_mutex() {
   return mutex;
 }
 
-/// The oldest region with a higher id; null if there is none.
+/// The oldest region with an id above `id`; null if there is none.
 std::shared_ptr<Region> find_region_after(uint64_t id) {
   const std::lock_guard<std::mutex> lock(regions_mutex());
   for (auto entry = all_regions().upper_bound(id); entry != all_regions().end(); ++entry) {
@@ -209,7 +209,7 @@ at::Tensor Region::load(const Slot& slot) {
   return value;
 }
 
-// While a replay runs, kept products stay: another thread may free the last slots that need them.
+// Kept products stay during a replay, as another thread may free the last slots that need them.
 void Region::begin_replay() {
   if (!calls_) return;
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -240,7 +240,7 @@ ReplayedSlots Region::replay() {
 
 /// Returns what backward gets for the replayed `value`: see Note [Memory that others hold]. A
 /// replay's values have their own version counters. But a write to memory that others hold also
-/// writes what was saved: other slots on the memory must notice that write, and tensors that a
+/// writes what was saved. Other slots on the memory must notice that write, and tensors that a
 /// graph of the backward (`create_graph`) saves must notice later writes. So values on such memory
 /// get the saved tensor's counter.
 at::Tensor Region::shared_value(const Slot& slot, at::Tensor value) const {
@@ -248,7 +248,7 @@ at::Tensor Region::shared_value(const Slot& slot, at::Tensor value) const {
   const bool is_shared =
       memory && !memory->is_hooked() && !memory->is_gone() && change_of(slot).empty();
   const auto where = [&] { return c10::str("[replay] ", label(), ", slot ", slot.index); };
-  // Otherwise the user has allowed the replay's values to differ.
+  // If not compared, the user has allowed the replay's values to differ.
   const bool is_compared =
       determinism() != Determinism::kNone && is_exact() && intercept() && preserve_rng();
   const at::Tensor expected = is_compared ? value : at::Tensor();
@@ -281,7 +281,7 @@ size_t Region::live_end(size_t end) const {
   return end;
 }
 
-// A replay runs up to the last live slot.
+// Gives up what only later slots need, because a replay runs up to the last live slot.
 void Region::release_unneeded() noexcept {
   std::shared_ptr<const Replayer> replayer;  // These are destroyed after the lock is released.
   std::vector<CallProduct::Held> values;
@@ -306,7 +306,7 @@ std::vector<CallProduct::Held> Region::release_products() noexcept {
   return calls_ ? calls_->release_from(0) : std::vector<CallProduct::Held>();
 }
 
-// Keeps a replayer of a tape, which runs no function: no user object can own itself through it.
+// Keeps a replayer that has a tape: without a function, no user object can own itself through it.
 void Region::end_with_replay() noexcept {
   std::shared_ptr<const Replayer> replayer;  // Destroyed after the lock is released.
   const std::lock_guard<std::mutex> lock(mutex_);

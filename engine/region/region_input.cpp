@@ -89,7 +89,7 @@ at::Tensor RegionInput::replayed(const std::string& region_label,
   return tensor;
 }
 
-/// The leaf itself, if it is alive: the function may use the leaf in another way, too.
+/// The leaf itself, if it is alive, because the function may also reach the leaf in another way.
 at::Tensor RegionInput::living_leaf(const std::string& region_label) const {
   const at::Tensor leaf(tensor_->lock());
   if (!leaf.defined()) return leaf;

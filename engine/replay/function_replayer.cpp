@@ -35,7 +35,7 @@ namespace remat {
 namespace {
 
 /// Gives leaves from outside the requires_grad that they had in the forward, and restores the
-/// present flag afterwards: a replay that is stopped early may leave leaves frozen.
+/// present flag afterwards, because a replay that is stopped early may leave leaves frozen.
 class KeptRequiresGrad {
  public:
   explicit KeptRequiresGrad(const OutsideLog& outside) {
@@ -44,7 +44,7 @@ class KeptRequiresGrad {
       if (!tensor.defined() || !tensor.is_leaf() || !may_require_grad(tensor)) continue;
       const bool requires_grad = tensor.requires_grad();
       const bool did_require = outside[i].meta().requires_grad();
-      // Not with create_graph: the backward's graph would then lead to other leaves.
+      // Not with create_graph, because the backward's graph would then lead to other leaves.
       if (requires_grad != did_require && !c10::GradMode::is_enabled())
         tensor.unsafeGetTensorImpl()->set_requires_grad(did_require);
       leaves_.emplace_back(std::move(tensor), requires_grad);
@@ -85,7 +85,7 @@ class UserStateExchange {
     }
   }
 
-  /// Undoes begin(), even if that threw. Runs all hooks, then returns the first error.
+  /// Undoes begin(), even if begin() threw. Runs all hooks, then returns the first error.
   std::exception_ptr end() {
     SuspendScopes suspend;
     std::exception_ptr error;
@@ -139,11 +139,11 @@ void number_nodes_from(uint64_t first) {
 }  // namespace
 
 void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const {
-  // Traced from here: the copies made below are not ops of the program.
+  // The trace begins here, because the copies made below are not ops of the program.
   const auto reported =
       traced([&](TraceSink& sink, bool begins) { sink.function_replay(region, begins); });
   region.outside().gather_again();
-  // Constructed first: both may replay outer regions, which must not see this region's state.
+  // Constructed first, since they may replay outer regions, which must not see this region's state.
   ReplayMemory memory(region);
   ReplayProducts products(region, memory.storages());
   std::vector<at::Tensor> inputs;
@@ -185,7 +185,7 @@ void FunctionReplayer::run_body(const ReplayParts& parts, c10::ArrayRef<at::Tens
   const Region& region = parts.region;
   entry_->thread_state().check_precision(region.label());
   uint64_t replay = 0;
-  // Destroyed last: functions run code when destroyed. See Note [The graph of a replay].
+  // Destroyed last, since functions run code when destroyed. See Note [The graph of a replay].
   const auto end_regions = c10::make_scope_exit(
       [&, before = youngest_region()] { end_regions_of_replay(replay, before); });
   const ReplayThreadState thread_state(entry_->thread_state(), region.casts_weights());

@@ -20,8 +20,8 @@
 
 namespace remat {
 
-/// Compares these passes with the forward's, and gives leaves the .grad that they had in the
-/// forward. Outer scopes are not told of effects that a replay only repeats.
+/// Compares the backward passes of a replayed function with the forward's, and gives leaves the
+/// .grad that they had in the forward. Outer scopes do not learn of effects that a replay repeats.
 class ReplayBackwards final : public BackwardObserver {
  public:
   ReplayBackwards(const Scope& scope, const Region& region, ReplayProgress& progress,

@@ -63,7 +63,7 @@ NamedCalls::Action ReplayCalls::begin(const NamedCall& call, c10::ArrayRef<at::T
   }
   if (progress_.stopped()) {
     progress_.stop();
-    open_.push_back(nullptr);  // The function is being left through this call.
+    open_.push_back(nullptr);  // An exception is already leaving the function.
     return Action::kRun;
   }
   return progress_.or_fail_unless_users([&] { return begin_recorded(call, arguments); });
@@ -236,7 +236,7 @@ at::Tensor ReplayCalls::view_of(const at::Tensor& argument, const CallOutput& ou
   return at::as_strided(argument, layout.sizes, layout.strides, layout.offset);
 }
 
-// Gives `argument` the node as an in-place op would: other views of its base are updated, too.
+// Gives `argument` the node as an in-place op would, so that other views of its base change, too.
 void ReplayCalls::put_written_in_graph(const CallRecord& record, const at::Tensor& argument) {
   const auto* const meta = torch::autograd::impl::get_view_autograd_meta(argument);
   const bool is_view = meta && meta->has_bw_view() &&

@@ -25,8 +25,8 @@
 
 namespace remat {
 
-/// Runs RECOMPUTE calls and leaves out SAVE calls: fills their slots from their arguments, and
-/// makes their results from kept values or placeholders.
+/// Runs RECOMPUTE calls. Leaves out SAVE calls, fills the slots of a SAVE call from its arguments,
+/// and makes its results from kept values or placeholders.
 class ReplayCalls final : public NamedCalls {
  public:
   ReplayCalls(const Region& region, ReplayProgress& progress, ReplayComparison& comparison,
@@ -60,8 +60,8 @@ class ReplayCalls final : public NamedCalls {
  private:
   void compare(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
   Action begin_recorded(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
-  /// True if the replay, started by a backward inside the function, gets further than the forward
-  /// has.
+  /// True if a backward inside the function has started this replay, which gets further than the
+  /// forward has.
   bool is_past_forward() const;
   const CallRecord& next_record(const NamedCall& call);
   CallResults skip(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments);

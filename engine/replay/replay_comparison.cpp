@@ -41,7 +41,7 @@ std::string likely_cause(c10::ArrayRef<uint64_t> logged, const NamedCall* expect
   return OpLog::likely_cause(logged, replayed);
 }
 
-/// OpWords::add_tensor() does not log the origin of empty tensors.
+/// True if OpWords::add_tensor() logs an unknown origin; it logs no origin for empty tensors.
 bool logs_as_unknown(const SeenTensor& seen) {
   return seen.origin.is_unknown() && !(has_layout(*seen.tensor) && seen.tensor->numel() == 0);
 }
@@ -74,8 +74,8 @@ void ReplayComparison::call_missing(const NamedCall& expected, size_t slot) cons
 
 void ReplayComparison::compare(c10::ArrayRef<SeenTensor> seen, size_t slot, const NamedCall* call) {
   const c10::ArrayRef<uint64_t> logged = region_.ops().at(position_);
-  // The forward stopped logging, or is still running: a backward inside its function started this
-  // replay, which has got further.
+  // The forward stopped logging. Or it is still running, and a backward inside its function has
+  // started this replay, which has got further than the log.
   if (logged.empty() && (region_.ops().broken_off() || !region_.closed())) return;
   const c10::ArrayRef<uint64_t> replayed = words_.get();
   if (const OpSites* const sites = region_.op_sites())
@@ -85,15 +85,15 @@ void ReplayComparison::compare(c10::ArrayRef<SeenTensor> seen, size_t slot, cons
     next = std::find_if(next, seen.end(), &logs_as_unknown);
     return memory_.is_same_foreign_memory(number, *(next++)->tensor);
   };
-  // In a replay of a region that draws nothing, generators are where later code has left them.
+  // If the region draws nothing, generators are not put back, so their positions are not compared.
   const bool draws = region_.draws() || !region_.closed();
   if (!OpWords::match(logged, replayed, draws, may_be_unknown)) mismatch(logged, slot, call);
   position_ += logged.size();
   ++count_;
 }
 
-// Checks tensors that a custom function saves. A tensor that an op saves was read or made by the
-// op, whose words are compared.
+// Checks tensors that a custom function saves. For a tensor that an op saves, the comparison of the
+// op's words is enough, because the op has read or made the tensor.
 bool ReplayComparison::is_same_part(const Slot& slot, const at::Tensor& tensor) const {
   const bool is_of_user = has_layout(tensor) && !keeps_part();
   const bool is_told = slot.layout != 0 || ReplayMemory::is_known(slot.origin);

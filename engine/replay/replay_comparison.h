@@ -36,7 +36,7 @@ class REMAT_API ReplayComparison {
   /// entry. `slot` is the next slot to be filled, for messages; `call` is null for an op.
   void compare(c10::ArrayRef<SeenTensor> seen, size_t slot, const NamedCall* call = nullptr);
 
-  /// The op compared last has made `object`.
+  /// Notes that the op compared last has made `object`.
   void note_made(const c10::IValue& object) { words_.note_made(object); }
 
   /// Number of ops and named calls compared so far.
@@ -47,7 +47,7 @@ class REMAT_API ReplayComparison {
   bool is_past_last_op() const {
     return !region_.ops().broken_off() && position_ == region_.ops().end();
   }
-  /// True if all but the forward's last op have been compared, and that is no named call.
+  /// True if all but the forward's last op have been compared, and that op is no named call.
   bool is_before_last_op() const {
     const OpLog& ops = region_.ops();
     if (ops.broken_off() || position_ == ops.end()) return false;
@@ -55,14 +55,14 @@ class REMAT_API ReplayComparison {
     return position_ + next.size() == ops.end() && !OpLog::is_call(next);
   }
 
-  /// The function has called is_recomputing(): the rest is not compared.
+  /// Call it when the function calls is_recomputing(). What follows is not compared.
   void end() { has_ended_ = true; }
   bool has_ended() const { return has_ended_; }
 
-  /// True if `tensor` is, as far as is known, the tensor that the forward saved in `slot`.
+  /// True if `tensor`, as far as is known, is the one that the forward saved in `slot`.
   bool is_same_part(const Slot& slot, const at::Tensor& tensor) const;
 
-  /// Throws ReplayMismatch: the forward's next call was `expected`, or there was none if null.
+  /// Throws ReplayMismatch. `expected`: the forward's next call; null if the forward made no more.
   [[noreturn]] void call_mismatch(const NamedCall* expected, const NamedCall& got,
                                   size_t slot) const;
   [[noreturn]] void call_missing(const NamedCall& expected, size_t slot) const;

@@ -32,7 +32,8 @@ void copy_place(const at::Tensor& original, const OutsideStorage& outside, const
                 const at::Tensor& shadow) {
   if (const GraphPlace* const place = outside.place_before_write(original))
     return place->give_to(shadow);
-  if (!outside.is_written() && !outside.meta().requires_grad()) return;  // It may require grad now.
+  // The original may have begun to require grad since, but had no position in the forward.
+  if (!outside.is_written() && !outside.meta().requires_grad()) return;
   const torch::autograd::Node* const node =
       original.requires_grad() ? current_node(original) : nullptr;
   const bool was_moved = node && forward.contains(*node);
@@ -58,8 +59,8 @@ bool is_view_of_base(const at::Tensor& tensor) {
           !base.is_conj() && !base.is_neg());
 }
 
-/// The view of `base` that corresponds to `like`: a write to one writes the other, in the graph
-/// too.
+/// Returns the view of `base` that corresponds to `like`, a view of another base. A write to the
+/// returned view also writes `base`, in the graph too.
 at::Tensor view_in_graph(const at::Tensor& base, const at::Tensor& like) {
   const Unseen unseen;
   const c10::AutoGradMode grad(true);
@@ -170,7 +171,7 @@ SeenTensor ReplayMemory::see(const at::Tensor& tensor, const void* memory) {
           .moved = moved(tensor)};
 }
 
-/// Checks only memory that existed before the region: the region may free and fill again memory
+/// Checks only memory that existed before the region, because the region may free and refill memory
 /// that it makes.
 void ReplayMemory::check_not_freed(const OpCall& call, size_t argument, const at::Tensor& tensor,
                                    size_t slot) const {
@@ -261,7 +262,7 @@ void ReplayMemory::check_known(const OpCall& call, size_t argument, const at::Te
                "), of which nothing is kept, since the region writes the tensor.", kMakeItDepend));
 }
 
-/// Makes bytes known that the op writes without reading.
+/// Adds to the known bytes those that the op writes without reading.
 void ReplayMemory::note_written(const OpCall& call) {
   for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
     if (!call.writes_argument(i) || write_kind(call, i) != WriteKind::kWhole) return;
@@ -350,11 +351,11 @@ bool ReplayMemory::has_origin(const at::Tensor& tensor, Origin logged, bool is_s
   if (now.value() == logged.value() || !is_known(logged)) return true;
   if (!is_viewed && !is_known(now)) return true;
   if ((!is_viewed && !now.is_unknown()) || !logged.is_outside()) return false;
-  // An op may save a tensor that it makes below autograd, without an observed op; that memory is
-  // freed later.
+  // An op may save a tensor that it has made below autograd, without an observed op. The log has
+  // that memory as from outside, and the memory is freed later.
   const OutsideStorage& outside = region_.outside()[logged.number()];
-  // Values on CUDA are not compared: of tensors that a custom function saves, only a parameter is
-  // expected to be gathered anew.
+  // Values on CUDA are not compared. So a tensor that a custom function saves there must be a
+  // parameter, because only parameters are expected to be gathered anew.
   const bool may_be_saved = !has_layout(tensor) || (tensor.is_cuda() && is_saved_by_user
                                                         ? is_parameter(tensor)
                                                         : outside.may_be_saved(tensor.storage()));

@@ -37,11 +37,11 @@ inline constexpr const char* kMakeItDepend =
 
 /// Note [Shadows]: a replay does not touch a storage from outside that the forward wrote. The
 /// storage gets a shadow, which begins with the bytes from before the forward's first write. Op by
-/// op, each tensor on the real storage is replaced by a tensor on the shadow, which is the same
-/// every time, since in-place ops change a tensor's position in the graph.
+/// op, each tensor on the real storage is replaced by a tensor on the shadow. It is the same tensor
+/// each time, because in-place ops change a tensor's position in the graph.
 class REMAT_API ReplayMemory {
  public:
-  /// Unpacks the old values of storages that the forward wrote, which may replay outer regions:
+  /// Unpacks the old values of storages that the forward wrote, which may replay outer regions. So
   /// construct it before the replay's scope.
   explicit ReplayMemory(const Region& region);
   ReplayMemory(const ReplayMemory&) = delete;
@@ -69,8 +69,8 @@ class REMAT_API ReplayMemory {
   /// Returns the original if `tensor` is its shadow; else `tensor`.
   const at::Tensor& original_of(const at::Tensor& tensor) const;
 
-  /// Throws if the op needs memory of `tensor` that existed before the region and that was freed
-  /// since. `slot` is the next slot to be filled, for messages, here and below.
+  /// Throws if the op needs memory of `tensor` that existed before the region and was freed since.
+  /// Here and below, `slot` is the next slot to be filled, for messages.
   void check_not_freed(const OpCall& call, size_t argument, const at::Tensor& tensor,
                        size_t slot) const;
   /// Throws if the op reads a tensor from outside that has changed since the forward.
@@ -81,10 +81,11 @@ class REMAT_API ReplayMemory {
 
   /// The bytes of the shadow of outside storage `number`; undefined if there is no shadow.
   at::Tensor outside_bytes(size_t number) const;
-  /// A skipped call has written outside storage `number`: copies `value` into its shadow.
+  /// Call it when a skipped call has written outside storage `number`. Copies `value` into its
+  /// shadow.
   void put_outside(size_t number, const at::Tensor& value);
 
-  /// False if nothing more is known of the tensor than that it was made inside.
+  /// False if all that is known of the tensor is that it was made inside.
   static bool is_known(Origin origin) {
     return !origin.is_inside() || origin.is_made() || origin.is_cast();
   }

@@ -32,7 +32,7 @@ void ReplayOps::check(OpCall& call) {
   const uint64_t settings = computes ? region_.settings().changed(call) : 0;
   OpWords* const words = op_.is_compared ? &comparison_.words() : nullptr;
   write_op(words, call, seen, settings, region_, memory_.storages());
-  // Compared first: a different op explains more than a different tensor.
+  // Compared first, because a different op explains more than a different tensor.
   if (words) comparison_.compare(seen, progress_.slot_count());
   if (op_.touches_product || op_.touches_outside) check_touched(call);
 }
@@ -52,7 +52,7 @@ SeenTensors ReplayOps::look_at_arguments(const OpCall& call) {
     if (origin.is_unknown() && call.info().is_plain_view()) op_.views_unknown = has_layout(tensor);
     if (C10_UNLIKELY(op_.is_cast) && entry.argument == 0)
       op_.made = Origin::cast_of(origin, layout_hash(tensor, given.moved));
-    // Checked before the tensor's values are compared: overwritten values have been kept.
+    // Check before values are compared. Values that the region has overwritten are in the shadow.
     if (op_.is_compared && origin.is_outside() &&
         shows_host_value(call, entry.argument, tensor, origin, region_.outside()))
       memory_.check_read(call, *given.tensor, origin.number(), progress_.slot_count());

@@ -18,11 +18,11 @@
 
 namespace remat {
 
-/// Results of calls that a replay leaves out, and memory that such calls have written: the kept
-/// values, or memory without values in their place.
+/// In a replay, the results of calls that are left out, and the memory that these calls wrote in
+/// the forward: kept values, or memory without values in their place.
 class ReplayProducts {
  public:
-  /// Unpacks the kept values, which may replay outer regions: construct it before the replay's
+  /// Unpacks the kept values, which may replay outer regions. So construct it before the replay's
   /// scope. Values that user hooks have are unpacked when a call is left out, under the thread
   /// state of the construction. `storages` is the replay's table.
   ReplayProducts(const Region& region, StorageTable& storages);
@@ -31,8 +31,8 @@ class ReplayProducts {
 
   /// Returns a result of a skipped call: on the kept value, or a placeholder.
   at::Tensor on_product(size_t number, const TensorLayout& layout);
-  /// A skipped call has written the storage of an argument: copies the kept value there, if there
-  /// is one.
+  /// Call it when a skipped call has written the storage of an argument. Copies the kept value
+  /// there, if there is one.
   void put_inside(const c10::Storage& storage, size_t number);
   /// The kept value; undefined if none is kept.
   const at::Tensor& value_of(size_t number);

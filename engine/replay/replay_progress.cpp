@@ -20,7 +20,7 @@
 namespace remat {
 namespace {
 
-/// Largest number of elements in the arguments of an op that takes no longer than the stop.
+/// An op whose arguments have at most this many elements takes no longer than the stop.
 constexpr int64_t kMostElementsToRun = 8192;
 
 }  // namespace
@@ -61,8 +61,8 @@ void ReplayProgress::check_all_slots() const {
 void ReplayProgress::receive(const at::Tensor& tensor, const at::Tensor& value) {
   if (op_.stops_before_next) return;
   if (stopped_) return stop();  // The function caught the stop and went on.
-  // A backward inside the function replays what the open region has saved so far; this replay may
-  // get further.
+  // A backward inside the function replays what the open region has saved so far; the running code
+  // may save more than that.
   if (!region_.closed() && count_ >= region_.slots().size()) return;
   check_position(tensor);
   or_fail([&] { check(tensor); });
@@ -90,9 +90,9 @@ bool ReplayProgress::is_saved_by_custom_function() const {
 // intercepted, the stop waits for the next saved tensor or the end of the function, except at the
 // argument of a nested region, which no op saves.
 //
-// If no op of the forward is left to run, the function may return: an exception costs more. Without
-// early stop the function may return, too, unless a backward inside it replays the tensors saved so
-// far.
+// If no op of the forward is left to run, the function may return, because an exception costs more.
+// Without early stop the function may return, too, unless a backward inside it replays the tensors
+// saved so far.
 void ReplayProgress::stop_if_complete(const at::Tensor* saved) {
   const bool runs_to_end = !region_.early_stop() && region_.closed();
   if (runs_to_end || count_ < slot_end_) return;
@@ -132,7 +132,7 @@ void ReplayProgress::note_last_op(const OpCall& call) {
   }
 }
 
-// An op in place may save a copy of the argument that it writes.
+// True if `saved` is an argument, or the op may have saved a copy of one that it writes in place.
 bool ReplayProgress::is_before_last_kernel(const at::Tensor& saved) const {
   const auto& arguments = last_op_.arguments;
   return last_op_.makes_none || std::find(arguments.begin(), arguments.end(),
@@ -162,9 +162,9 @@ void ReplayProgress::stop() {
   if (!in_inner_backward && !in_destructor) body_.stop();
 }
 
-// A different tensor of the same shape could go unnoticed: a custom function saves tensors that
-// require grad, without an op. If this check throws while an exception leaves a named call, which
-// keeps its arguments then, that exception wins.
+// Compares positions in the log, because a custom function saves tensors without an op, and another
+// tensor of the same shape could go unnoticed. If this check throws while an exception leaves a
+// named call, which keeps its arguments then, the call's exception wins.
 void ReplayProgress::check_position(const at::Tensor& tensor) const {
   if (!compares() || region_.ops().broken_off() || count_ >= region_.slots().size()) return;
   const Slot& slot = region_.slots()[count_];
@@ -205,7 +205,7 @@ void ReplayProgress::check(const at::Tensor& tensor) const {
   mismatch(slot.index, slot.meta.str(), got.str(), place);
 }
 
-/// If ops are not compared, tensors of equal shape must not be confused.
+/// While ops are not compared, the saving op tells tensors of equal shape apart.
 bool ReplayProgress::is_saved_by_same_op(const Slot& slot) const {
   return !region_.intercept() || compares() || slot.op == op_.info;
 }

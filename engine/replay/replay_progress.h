@@ -44,8 +44,8 @@ class REMAT_API ReplayProgress {
            is_own_code();
   }
 
-  /// While not watched, the running code does not count: a SAVE call that threw in the forward runs
-  /// again to throw again, or a skipped call's results have not been made yet. look_away() nests.
+  /// While not watched, the running code does not count. That is so while a SAVE call that threw in
+  /// the forward runs to throw again, and until a skipped call has its results. look_away() nests.
   bool is_watched() const { return unwatched_ == 0; }
   void look_away() { ++unwatched_; }
   void watch_again() { --unwatched_; }
@@ -76,13 +76,13 @@ class REMAT_API ReplayProgress {
   /// Number of slots passed.
   size_t slot_count() const { return count_; }
 
-  /// Throws the body's stop, unless code is running that no exception may leave: that ends first.
+  /// Throws the body's stop. If no exception may leave the running code, that code ends first.
   void stop();
   /// Stops, or lets the function return, if every needed slot is filled. `saved` is the tensor that
   /// autograd has just saved, if any.
   void stop_if_complete(const at::Tensor* saved = nullptr);
-  /// True once every needed slot is filled and the function was told to stop: an exception that
-  /// leaves the function then is the stop.
+  /// True once every needed slot is filled and the function was told to stop. From then on an
+  /// exception that leaves the function counts as the stop.
   bool stopped() const { return stopped_; }
 
   bool failed() const { return error_ != nullptr; }
@@ -101,7 +101,7 @@ class REMAT_API ReplayProgress {
     }
   }
   /// Like or_fail(), for c10::Error only, which includes remat's errors. Other exceptions come from
-  /// user code that runs when an argument is read, and were thrown in the forward, too.
+  /// user code that runs when an argument is read, and that threw in the forward, too.
   template <class Fn>
   decltype(auto) or_fail_unless_users(Fn&& fn) {
     try {
@@ -146,8 +146,8 @@ class REMAT_API ReplayProgress {
   const Begin begin_;
   struct Op {
     const OpInfo* info = nullptr;              // Null if no op runs.
-    c10::SmallVector<const void*, 2> written;  // If it writes: memory of the arguments written.
-    bool saves_written = false;                // It has saved one of these.
+    c10::SmallVector<const void*, 2> written;  // Memory of the arguments that the op writes.
+    bool saves_written = false;                // Autograd has saved one of `written`.
     bool stops_after = false;
     bool stops_before_next = false;  // Stop before the next op.
   };
@@ -155,7 +155,7 @@ class REMAT_API ReplayProgress {
   /// The forward's last op, if the stop may leave out its kernel.
   struct LastOp {
     c10::SmallVector<const c10::TensorImpl*, 6> arguments;  // Only identities.
-    bool makes_none = false;  // All results are arguments that it writes.
+    bool makes_none = false;  // All results are arguments that the op writes.
   };
   LastOp last_op_;
   size_t count_ = 0;

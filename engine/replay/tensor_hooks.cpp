@@ -32,13 +32,13 @@ size_t count_of(const NodePtr& node) {
   return node ? node->tensor_pre_hooks().size() : 0;
 }
 
-/// True if `node` is no longer the tensor's grad_fn. While it is, the node keeps the one hook that
-/// calls all hooks of the tensor, even once those are removed: LibTorch would not set it again.
+/// True if `node` is no longer the tensor's grad_fn. Before that, the node must keep the one hook
+/// that calls the tensor's hooks, even once those are removed. LibTorch would not set it again.
 bool has_left(const at::Tensor& tensor, const NodePtr& node) {
   return torch::autograd::impl::get_autograd_meta(tensor)->grad_fn_ != node;
 }
 
-/// Modifies the node only if it has such a hook: backward passes on other threads may read it.
+/// Takes the retain_grad() hook. A node without one stays untouched: other threads may read it.
 std::unique_ptr<torch::autograd::FunctionPreHook> take_retained(torch::autograd::Node& node,
                                                                 size_t output) {
   return node.retains_grad_hooks().contains(output) ? node.pop_retains_grad_hook(output) : nullptr;

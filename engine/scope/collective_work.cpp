@@ -30,7 +30,8 @@ class EndedWork final : public c10d::Work {
   }
 };
 
-/// Forwards to another Work, hidden from the thread's regions: gloo copies received data in wait().
+/// Forwards to another Work, hidden from the thread's regions, since gloo copies received data in
+/// wait().
 class UnseenWork final : public c10d::Work {
  public:
   explicit UnseenWork(c10::intrusive_ptr<c10d::Work> work)
@@ -88,7 +89,7 @@ void wait_for_functional(const at::Tensor& tensor) {
   blocking_wait([&] { c10d::wait_tensor(tensor); });
 }
 
-// The size is checked first: c10d leaks a registry of about 100 bytes per thread that waits.
+// Check the size first, because c10d leaks about 100 bytes for each thread that waits.
 void wait_for_functional_in(const at::Tensor& tensor) {
   if (C10_LIKELY(c10d::get_work_registry_size() == 0)) return;
   wait_for_functional(tensor);

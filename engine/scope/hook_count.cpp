@@ -24,8 +24,8 @@ std::atomic<GradientHookCounter> gradient_counter{nullptr};
 std::atomic<AccumulatedHookCounter> accumulated_counter{nullptr};
 
 /// LibTorch keeps the C++ hooks on one tensor in one object, of a class that it does not export.
-/// Its vtable has the class's name, but there is no typeinfo that dynamic_cast or UBSan's vptr
-/// check could use.
+/// The object's vtable has the class's name, but there is no typeinfo that dynamic_cast or UBSan's
+/// vptr check could use.
 [[gnu::no_sanitize("vptr")]] const torch::autograd::CppFunctionTensorPreHook* as_list(
     const torch::autograd::FunctionPreHook& hook) {
   using List = torch::autograd::CppFunctionTensorPreHook;

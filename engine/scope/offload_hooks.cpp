@@ -18,7 +18,7 @@
 namespace remat {
 namespace {
 
-/// A view of the memory from the first to the last element: an expanded tensor cannot be copied to.
+/// A view from the first to the last element, since one cannot copy to an expanded tensor.
 at::Tensor flat_span(const at::Tensor& tensor) {
   const int64_t size = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), 1);
   return at::as_strided(tensor, {size}, {1});

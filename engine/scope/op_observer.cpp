@@ -11,7 +11,7 @@
 namespace remat {
 namespace {
 
-/// Memory of the running op's arguments, set if some scope is not shown the op.
+/// Memory of the running op's arguments. Set only if some scope is not shown the op.
 thread_local FirstPosition<const void*> memory_given;
 
 bool all_scopes_see_ops() {
@@ -36,9 +36,9 @@ bool is_given(const at::Tensor& tensor) {
 
 // Note [Who sees an op]: the outermost scope sees an op first, since an outer replay replaces
 // tensors from outside by its own, and all inner scopes must see those. A replay inside other
-// scopes (a backward in a region's function) is not part of what these scopes do: its ops are shown
-// only to the replay in which its region was made, if any, and not for comparison. But tensors that
-// the inner replay makes count as made in all these scopes.
+// scopes (a backward in a region's function) is not part of what these scopes do, so its ops are
+// shown only to the replay in which its region was made, if any, and not for comparison. But
+// tensors that the inner replay makes count as made in all these scopes.
 void before_op_from(const Scope* scope, OpCall& call, bool logged) {
   if (scope->next_to_see_ops()) {
     before_op_from(scope->next_to_see_ops(), call, logged && scope->replay_id() == 0);
@@ -82,8 +82,8 @@ void OpObserver::all_before_op(OpCall& call, bool logged) {
 void OpObserver::all_after_op(OpCall& call) {
   if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
     sink->after_op(Scope::current_trace_scope(), call);
-  // Adopt before after_op(): a replay that sees the op replaces shadows by the tensors from outside
-  // in after_op(), and those tensors are not new to anyone.
+  // Adopt before after_op(), because there a replay that sees the op replaces shadows by the
+  // tensors from outside, and those tensors are not new to any scope.
   const Scope* seeing = current_scope;
   for (const Scope* scope = current_scope; scope; scope = scope->previous()) {
     if (scope == seeing) {
@@ -91,7 +91,7 @@ void OpObserver::all_after_op(OpCall& call) {
       continue;
     }
     if (!scope->ops()) continue;
-    // Skip arguments' memory: some ops return it without saying so in the schema (_unsafe_view).
+    // Skip memory of arguments, which some ops return with no mark in the schema (_unsafe_view).
     for_each_result_tensor(call, [&](const at::Tensor& tensor) {
       if (!is_given(tensor)) scope->ops()->adopt(tensor);
     });

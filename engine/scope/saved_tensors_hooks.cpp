@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// User hooks on saved tensors: as a scope of the thread's stack, and as a thread's only pair.
+// User hooks on saved tensors, as a scope of the thread's stack or as the thread's only pair.
 #include <remat/engine/saved_tensors_hooks.h>
 
 #include <c10/core/GradMode.h>

@@ -26,15 +26,15 @@ namespace {
   switch_interception(false);
 });
 
-/// The part of `scope`, or of the next scope outward that has one; null if none has.
+/// Returns a part of `scope`, or of the next scope outward that has such a part; null if none has.
 template <class Part>
 Part* part_from(const Scope* scope, Part* (Scope::*part)() const) {
   while (scope && !(scope->*part)()) scope = scope->previous();
   return scope ? (scope->*part)() : nullptr;
 }
 
-// Asks no scope around a replay: a replay inside another replay begins regions that the outer
-// forward did not record.
+// Asks no scope around a replay, because a replay inside another replay begins regions that the
+// outer forward did not record.
 bool decide_from(const Scope* scope, bool wanted) {
   if (!scope) return wanted;
   const bool is_replay = scope->replay_id() != 0;

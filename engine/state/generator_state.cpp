@@ -28,7 +28,7 @@ std::shared_ptr<const TwisterWords> share(const TwisterWords& words) {
   thread_local std::weak_ptr<const TwisterWords> last;
   auto known = last.lock();
   if (known && *known == words) return known;
-  // Not make_shared(): the weak pointer would hold the memory.
+  // Not make_shared(), because then the weak pointer would hold the memory.
   known = std::shared_ptr<const TwisterWords>(new TwisterWords(words));
   last = known;
   return known;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A ready-made state hook for buffers: a replay leaves them as one forward has set them.
+// A ready-made state hook for buffers, which a replay leaves as one forward has set them.
 #include <remat/engine/state_hook.h>
 
 #include <c10/core/GradMode.h>
@@ -25,8 +25,7 @@ class BufferHook final : public StateHook {
   void restore(const std::any& state) override {
     c10::NoGradGuard no_grad;
     const auto& values = std::any_cast<const std::vector<at::Tensor>&>(state);
-    // variable_data() has a version counter of its own: autograd must not see the restored value as
-    // a write.
+    // variable_data() has a version counter of its own, so autograd sees no write.
     for (const auto i : c10::irange(buffers_.size())) buffers_[i].variable_data().copy_(values[i]);
   }
 

@@ -123,8 +123,7 @@ ProcessSettings read_process() {
   return {c10::get_default_dtype(), read_flags()};
 }
 
-/// Reads the present settings first: a replay's function that was stopped early may have changed
-/// them.
+/// Reads the present settings first, because a replay that was stopped early may have left others.
 void write_process(const ProcessSettings& wanted) {
   settings_now = read_process();
   if (settings_now == wanted) return;
@@ -260,7 +259,7 @@ void ThreadState::restore_thread() const {
 ReplayThreadState::ReplayThreadState(const ThreadState& state, bool casts_weights)
     : outer_(begin_process(state.process_)), present_(ThreadState::read_thread()) {
   state.restore_thread();
-  // Only if needed: a compiled function's guards would see a changed flag and it would recompile.
+  // Only if needed, because a changed flag makes a compiled function compile again.
   if (casts_weights) at::autocast::set_autocast_cache_enabled(false);
 }
 

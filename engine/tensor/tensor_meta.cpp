@@ -52,7 +52,7 @@ uint64_t sample_parts(const at::Tensor& tensor) {
 std::optional<uint64_t> sample_bytes(const c10::Storage& storage, bool many) {
   if (!storage || PlaceholderStorage::is(storage) || !storage.device().is_cpu())
     return std::nullopt;
-  // Unchecked access: the storage of a wrapper has no memory, and data_ptr() would throw.
+  // Unchecked access, because the storage of a wrapper has no memory and data_ptr() would throw.
   const auto* const bytes = static_cast<const unsigned char*>(
       storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get());
   if (!bytes || storage.nbytes() == 0) return std::nullopt;
@@ -184,7 +184,7 @@ bool SavedVersion::changed_in(const at::Tensor& tensor) const {
 }
 
 bool SavedVersion::has_other_bytes(const at::Tensor& tensor) const {
-  // Freed memory is reported by whoever reads it.
+  // Code that reads freed memory reports it.
   return sample_ && !is_freed(tensor) && sample_storage(tensor, is_from_outside_) != sample_;
 }
 

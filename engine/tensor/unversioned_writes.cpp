@@ -25,8 +25,7 @@ OwnerTable<c10::VariableVersion, LastWrite>& last_writes() {
   return table;
 }
 
-/// False for collectives, which write what ranks exchange and which replays repeat, and for ops
-/// that only change metadata.
+/// False for collectives, whose writes replays repeat, and for ops that only change metadata.
 bool writes_data(const OpInfo& info) {
   return !info.is_communication() && !info.changes_metadata();
 }

@@ -20,11 +20,11 @@ class RegionPolicy;
 /// itself, so the saved tensors of only one are in memory at a time. Cuts need not match functions
 /// or modules.
 ///
-/// The forward keeps the tensors that one segment makes and another reads, each until the last
-/// saved tensor computed from it is freed. The segments of a group are first replayed together to
-/// recompute the tensors between them, which are then kept until their backward has passed; the
-/// forward keeps only the group's inputs and outputs. Groups nest: each level runs its ops once
-/// more and saves the memory between its segments.
+/// The forward keeps each tensor that one segment makes and another reads, until the last saved
+/// tensor computed from that tensor is freed. The segments of a group are first replayed together
+/// to recompute the tensors between them, which are then kept until their backward has passed; the
+/// forward keeps only the group's inputs and outputs. Groups may nest. Each level runs its ops once
+/// more, and so saves the memory of the tensors between its segments.
 ///
 /// Three segments, the last two a group: {.positions = {40, 80}, .groups = {{1, 3}}}.
 struct Cuts {
@@ -41,24 +41,24 @@ struct Cuts {
   /// Groups of at least two segments. Any two groups are nested or disjoint.
   std::vector<Group> groups{};
 
-  /// The policy of each segment, null for none; empty: CheckpointOptions::policy for all segments.
-  /// Values that SAVE and OFFLOAD rules match are kept from the last run before the segment's
-  /// backward: the forward, or the replay of the innermost group around the segment. A value is
-  /// kept only if backward or a recomputed op reads it.
+  /// The policy of each segment; null gives a segment no policy. If this list is empty, all
+  /// segments have CheckpointOptions::policy. Values that SAVE and OFFLOAD rules match are kept
+  /// from the last run before the segment's backward: the forward, or the replay of the innermost
+  /// group around the segment. A value is kept only if backward or a recomputed op reads the value.
   std::vector<std::shared_ptr<const RegionPolicy>> policies{};
 
-  /// A value that a record makes. `result` counts the new tensors that the record returns, in
-  /// order, then the tensors that it writes.
+  /// A value that a record makes. `result` is an index into the new tensors that the record
+  /// returns, in order, followed by the tensors that it writes.
   struct Kept {
     size_t record;
     size_t result = 0;
     Policy policy = Policy::kSave;  ///< kSave or kOffload
   };
 
-  /// If given, these are the only values that cross a cut or are kept, besides those that policies
-  /// keep; each is kept as if a rule of its segment matched it alone. Ascending by record and
-  /// result. If a replay would need another value, the region raises when the function returns. A
-  /// region of one segment may have such a list, too.
+  /// If given, these values and those that policies keep are the only values that cross a cut or
+  /// are kept. Each is kept as if a rule of its segment matched that value and no other. Ascending
+  /// by record and result. If a replay would need another value, the region raises when the
+  /// function returns. A region of one segment may have such a list, too.
   std::optional<std::vector<Kept>> keep{};
 
   bool empty() const { return positions.empty() && !keep; }

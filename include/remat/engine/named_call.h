@@ -25,9 +25,9 @@ struct NamedCall {
   std::string name;
   Policy policy = Policy::kRecompute;
   Keep keep = Keep::kInnermostRegion;
-  /// Names of the tensors that autograd saves in the call, in order, for reports; empty: unnamed.
+  /// Names for reports of the tensors that autograd saves in the call, in order; may be empty.
   std::vector<std::string> saved_names{};
-  /// True if the call is a single op, which a rule of the region's policy made a call.
+  /// True if the call is a single op that the region's policy has made a named call.
   bool is_op = false;
   /// For a collective, its name with the NameScope's prefix; outer regions number collectives by
   /// this name. Otherwise empty.
@@ -43,8 +43,8 @@ struct NamedCall {
   REMAT_API std::string str() const;
 };
 
-/// Results of a named call: its tensors in order, and `holder`, the structure that held them,
-/// emptied of its tensors. Only the caller reads the holder; it is null if the tensors are enough.
+/// Results of a named call. `tensors`: the result tensors in order. `holder`: the structure that
+/// contained them, without the tensors; null if there is none. Only the caller reads the holder.
 struct CallResults {
   c10::SmallVector<at::Tensor, 2> tensors;
   std::shared_ptr<const void> holder;
@@ -56,9 +56,9 @@ struct CallResults {
 struct Saving {
   enum class State : uint8_t {
     kNotYet,  ///< Autograd will save the tensors later, unless the function fails.
-    kMaybe,   ///< Saves them now or later; a tensor saved now may belong to another function.
-    kNow,     ///< Is saving tensor `position` of `count`, or has failed to.
-    kDone,    ///< Has saved the tensors, or never will.
+    kMaybe,   ///< Autograd saves them now or later; a tensor saved now may be another function's.
+    kNow,     ///< Autograd is saving tensor `position` of `count`, or has failed to.
+    kDone,    ///< Autograd has saved the tensors, or never will.
   };
   State state;
   size_t position = 0;

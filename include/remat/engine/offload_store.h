@@ -35,21 +35,21 @@ class REMAT_API OffloadStore {
   OffloadStore& operator=(const OffloadStore&) = delete;
   virtual ~OffloadStore() = default;
 
-  /// Stores `tensor`, which is detached; the caller then drops it. Called in the forward, on its
-  /// thread. Exceptions pass through checkpoint().
+  /// Stores `tensor`, which is detached; the caller then releases the tensor. Called in the
+  /// forward, on the forward's thread. Exceptions pass through checkpoint().
   virtual std::shared_ptr<Ticket> put(const at::Tensor& tensor) = 0;
 
   /// False if get() may return values that differ from the stored ones. Regions then accept the
   /// store only with determinism = kNone, and gradients are approximations.
   virtual bool is_exact() const { return true; }
 
-  /// For plans: limits on the bytes in flight and stored; speeds are left out. nullopt if put() and
-  /// get() return with the copy finished and the store has no size limit.
+  /// Limits for plans: on the bytes being copied at one time, and on the bytes stored. The speeds
+  /// in the result are not set. nullopt if put() and get() return with the copy finished and the
+  /// store has no size limit.
   virtual std::optional<OffloadTerms> limits() const { return std::nullopt; }
 };
 
-/// A store that copies to host memory (pinned for CUDA tensors) and back, and waits for both
-/// copies.
+/// A store that copies to host memory (pinned for CUDA tensors) and back, and waits for each copy.
 REMAT_API std::shared_ptr<OffloadStore> host_memory_store();
 
 }  // namespace remat

@@ -19,8 +19,8 @@
 
 namespace remat {
 
-/// Facts that remat reads from an op's schema, once per op and process. The class is large: it has
-/// a member for each fact.
+/// Facts that remat reads from an op's schema, once per op and process. The class is large because
+/// it has a member for each fact.
 class REMAT_API OpInfo {
  public:
   explicit OpInfo(const c10::OperatorHandle& op);
@@ -64,10 +64,9 @@ class REMAT_API OpInfo {
   bool is_pointwise() const { return is_pointwise_; }
 
   /// True for matrix products, convolutions, recurrent networks, attention and ops that may be
-  /// built from them, judged by the name; also for ops of libraries.
+  /// built from them, judged by the name; true for every op that is not LibTorch's own.
   bool may_multiply_matrices() const { return may_multiply_matrices_; }
 
-  /// True if the op writes some argument.
   bool writes() const { return written_ != 0 || hidden_writes_ != 0; }
 
   /// True if a call may write argument `i`; `training` is the value of the op's argument
@@ -223,8 +222,8 @@ void for_each_tensor(const c10::IValue& value, F&& f) {
 }
 
 /// Calls on_value(i, value) for each argument of `call` that is not a defined tensor, and
-/// on_tensor(i, tensor) for each defined tensor of argument i, in order. A list of tensors gets
-/// on_value() first.
+/// on_tensor(i, tensor) for each defined tensor of argument i, in order. For a list of tensors,
+/// on_value() is called with the list first.
 template <class OnTensor, class OnValue>
 void visit_arguments(const OpCall& call, OnTensor&& on_tensor, OnValue&& on_value) {
   const c10::ArrayRef<OpTensor> tensors = call.tensors();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The user's function and its arguments, without the tensors among them.
+// The user's function together with its arguments other than tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@ namespace remat {
 /// so that error handling in user code does not catch it.
 struct StopReplay {};
 
-/// The hooks of some tensors. The destructor puts them back on the tensors: see TensorHooks.
+/// Holds the hooks of some tensors. The destructor puts the hooks back: see TensorHooks.
 class REMAT_API KeptHooks {
  public:
   KeptHooks() = default;
@@ -35,8 +35,7 @@ class REMAT_API KeptHooks {
   virtual bool lost() const = 0;
 };
 
-/// The function that a region runs again. Owned by the region; several threads may call run() at
-/// once.
+/// The function that a region runs again. Owned by the region. Threads may call run() concurrently.
 class REMAT_API RegionBody {
  public:
   RegionBody() = default;
@@ -47,28 +46,27 @@ class REMAT_API RegionBody {
   /// A hash that is equal for bodies that run the same code.
   virtual size_t identity() const { return typeid(*this).hash_code(); }
 
-  /// Calls the function with its arguments, with `inputs` in place of the tensors among them.
-  /// Returns the function's result, which the caller destroys outside of the region, since its
+  /// Calls the function with its arguments; `inputs` replace the tensors among the arguments.
+  /// Returns the function's result, which the caller destroys outside of the region, because its
   /// destructors may run user code.
   virtual std::shared_ptr<const void> run(c10::ArrayRef<at::Tensor> inputs) const = 0;
 
-  /// Captures the hooks of the function's own language on `tensors`. Null if LibTorch sees all
-  /// hooks.
+  /// Captures the hooks of the function's language on `tensors`. Null if LibTorch sees all hooks.
   virtual std::unique_ptr<KeptHooks> keep_hooks(c10::ArrayRef<at::Tensor> /*tensors*/) const {
     return nullptr;
   }
 
-  /// Called inside run() at each tensor that autograd saves after all slots that backward needs are
-  /// filled. Throws an exception that passes through the function's language. Returns if the
-  /// function is already unwinding an exception and must finish the unwinding.
+  /// Called inside run() when all slots that backward needs are filled, at each tensor that
+  /// autograd saves from then on. Throws an exception that passes through the function's language.
+  /// Returns if the function is already unwinding an exception and must finish the unwinding.
   virtual void stop() const { throw StopReplay{}; }
 
-  /// True if `escaped`, which left run() after a stop, must reach the caller. Other exceptions
-  /// after a stop count as the stop.
+  /// `escaped` is an exception that left run() after a stop. True if it must reach the caller;
+  /// otherwise it is dropped, and the replay ends as if the stop had left run().
   virtual bool outranks_stop(const std::exception_ptr& /*escaped*/) const { return false; }
 
-  /// Throws `error`, with which the replay ends, or its equivalent in the function's language.
-  /// `escaped`: the exception that left run(); null if it returned.
+  /// Ends the replay: throws `error`, or its equivalent in the function's language. `escaped`: the
+  /// exception that left run(); null if run() returned.
   [[noreturn]] virtual void rethrow(const std::exception_ptr& error,
                                     const std::exception_ptr& escaped) const;
 };

@@ -37,7 +37,7 @@ struct PolicyQuery {
 /// forward and in each replay, on their threads, without any region active.
 using PolicyFunction = std::function<std::optional<Policy>(const PolicyQuery&)>;
 
-/// A PolicyTable followed by the safe defaults, and a function that is called after the rules for
+/// A PolicyTable followed by the safe defaults, and a function that decides after the rules for
 /// calls and before the rules for ops. Shared by all regions of one checkpoint(options). Usable
 /// from any thread.
 class REMAT_API RegionPolicy {
@@ -45,7 +45,7 @@ class REMAT_API RegionPolicy {
   /// Throws c10::ValueError if a rule names an op that does not exist; see also check_ops().
   explicit RegionPolicy(PolicyTable table, PolicyFunction function = {});
 
-  /// The placeholder policy of a region whose segments have their own: see Cuts::policies.
+  /// A placeholder, for a region whose segments have policies of their own: see Cuts::policies.
   static const RegionPolicy& per_segment();
   bool is_per_segment() const { return this == &per_segment(); }
 
@@ -55,20 +55,19 @@ class REMAT_API RegionPolicy {
   /// True if an op's name alone decides its policy.
   bool is_static() const { return !function_ && !names_ops_; }
 
-  /// The policy that the rules for ops give.
+  /// The policy that the rules for ops give to `op`; nullopt if no rule matches.
   std::optional<Policy> of_op(const OpInfo& op, bool is_composite) const;
 
   /// The policy of the op that `query` describes, from rules and function. The function is not
   /// called for composite ops.
   std::optional<Policy> of_op(const PolicyQuery& query, bool is_composite) const;
 
-  /// The policy of a named call.
   std::optional<Policy> of_call(std::string_view name) const;
 
   const PolicyTable& table() const { return table_; }
 
-  /// The rule that gave `call` its policy; null if the call's code or the PolicyFunction gave the
-  /// policy, or no rule gives the same policy. For reports: searches the rules.
+  /// The rule that gave `call` its policy. Null if the call's code or the PolicyFunction gave it,
+  /// or if the rule found now has another policy. For reports: searches the rules.
   const PolicyRule* rule_of(const NamedCall& call) const;
 
   /// Call it when a region begins. Throws c10::ValueError if a rule names a missing op of a library
@@ -87,7 +86,7 @@ class REMAT_API RegionPolicy {
   const PolicyTable table_;
   const PolicyFunction function_;
   const bool has_call_rules_;
-  const bool names_ops_;  // true if a rule for calls matches calls of ops
+  const bool names_ops_;  // true if a rule for calls has a pattern with "::", as names of ops do
   mutable std::deque<std::atomic<bool>> matched_;
   // True if some rule named a missing op when last checked.
   mutable std::atomic<bool> may_name_no_op_{false};

@@ -31,19 +31,20 @@ struct SavedTensorInfo {
   const at::Tensor* original = nullptr;
 };
 
-/// Describes the tensor that pack was given. Call it in pack, on its thread; throws elsewhere.
+/// Describes the tensor that pack was given. Call it in pack, on pack's thread; throws elsewhere.
 REMAT_API const SavedTensorInfo& current_saved_tensor_info();
 
 /// `pack` gets each tensor that autograd saves (detached, sharing its data) and returns what to
-/// keep instead. `unpack` gets that back and returns a tensor of the same shape, dtype and device;
-/// otherwise an error names both. Both run without any region active, and with gradients off unless
-/// backward builds a graph. `unpack` may run on another thread, and more than once.
+/// keep instead. `unpack` gets the kept object back and returns a tensor of the same shape, dtype
+/// and device; otherwise an error gives the expected and the actual ones. Both functions run
+/// without any region active, and with gradients off unless backward builds a graph. `unpack` may
+/// run on another thread, and more than once.
 struct SavedTensorsHooks {
   std::function<std::any(const at::Tensor&)> pack;
   std::function<at::Tensor(const std::any&)> unpack;
-  /// Called in or around regions where a tensor is made: when a region begins, when a SAVE call
-  /// saves a tensor, and when the call ends. Its result is in current_saved_tensor_info(). May be
-  /// empty.
+  /// Called when a region begins, when a SAVE call saves a tensor, and when the call ends, so that
+  /// the context describes where that tensor came from. current_saved_tensor_info() has the result.
+  /// May be empty.
   std::function<std::any()> capture_context{};
 };
 

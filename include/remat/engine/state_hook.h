@@ -13,15 +13,15 @@
 
 namespace remat {
 
-/// State that a region reads or changes and that is no tensor argument: counters, statistics, a
+/// State that a region reads or changes and that is not a tensor argument: counters, statistics, a
 /// user's generator.
 ///
-/// The forward calls snapshot() when the region begins and after each SAVE call. Each replay calls
-/// snapshot() for the current state, restore() with the state at the region's beginning, restore()
-/// with the state after a SAVE call where it skips that call, and restore() with the current state
-/// when it ends, also by an exception. Both functions run without any region or saved-tensor hook
-/// active, on the thread of the forward or the replay; replays on several threads may call them
-/// concurrently. Exceptions pass through checkpoint() or backward().
+/// The forward calls snapshot() when the region begins and after each SAVE call. Each replay first
+/// takes a snapshot, restores the state of the region's beginning, restores the state after each
+/// SAVE call it skips, and finally restores its own first snapshot, even on an exception. Both
+/// functions run without any region or saved-tensor hook active, on the thread of the forward or
+/// the replay; replays on several threads may call them concurrently. Exceptions pass through
+/// checkpoint() or backward().
 class REMAT_API StateHook {
  public:
   StateHook() = default;
@@ -34,8 +34,8 @@ class REMAT_API StateHook {
 };
 
 /// A hook that undoes what a replay writes into `buffers` (BatchNorm statistics, counters), so that
-/// they have the values of one forward. Holds the tensors, and a copy of their data per live
-/// region. Throws ValueError if a buffer is undefined or requires grad.
+/// the buffers have the values of one forward. Holds the tensors, and for each live region a copy
+/// of their data. Throws ValueError if a buffer is undefined or requires grad.
 REMAT_API std::shared_ptr<StateHook> buffer_hook(std::vector<at::Tensor> buffers);
 
 }  // namespace remat

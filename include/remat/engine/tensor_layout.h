@@ -40,15 +40,14 @@ struct REMAT_API TensorLayout {
 };
 
 /// True if the tensor's dispatch keys are those of a strided tensor on any device, and its sizes
-/// are plain numbers.
+/// are plain numbers, not symbols.
 bool is_plain(const at::Tensor& tensor);
 
 /// True for a strided tensor with plain sizes, the only kind that a storage and a layout describe.
 /// False for a tensor subclass (__torch_dispatch__), whose storage may be empty.
 REMAT_API bool has_layout(const at::Tensor& tensor);
 
-/// True if the storage of `tensor` has been shrunk so that it no longer holds the tensor
-/// (resize_(0)).
+/// True if the storage of `tensor` has been shrunk (resize_(0)) and no longer holds the tensor.
 REMAT_API bool is_freed(const at::Tensor& tensor);
 inline constexpr const char* kMemoryFreed =
     "expected its memory as the forward left it, got a storage that was freed or made smaller "
@@ -71,7 +70,7 @@ REMAT_API bool covers_storage(const at::Tensor& tensor);
 /// layout of the storage's bytes.
 REMAT_API TensorLayout whole_layout(const at::Tensor& tensor);
 
-/// A tensor with this layout, outside any graph, on `storage`, which may be a placeholder's.
+/// Returns a tensor with this layout on `storage` (a placeholder's, too), outside any graph.
 REMAT_API at::Tensor lay_out(const c10::Storage& storage, const TensorLayout& layout);
 
 }  // namespace remat

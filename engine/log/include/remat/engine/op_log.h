@@ -22,10 +22,10 @@
 
 namespace remat {
 
-/// Where a tensor comes from, as seen from one region. Made inside, by code that a replay runs
-/// again: by a logged op (the last that made or wrote it), by a cast of a leaf, or not yet written.
-/// From outside: numbered by its storage in the region's OutsideLog. From a SAVE call: numbered by
-/// its CallProduct. In a replay an origin may also be unknown.
+/// Where a tensor comes from, as seen from one region: made inside by code that a replay runs again
+/// (by a logged op, the last that made or wrote it; by a cast of a leaf; or not yet written), from
+/// outside (numbered by its storage in the region's OutsideLog), or from a SAVE call (numbered by
+/// its CallProduct). In a replay an origin may also be unknown.
 class Origin {
  public:
   static Origin inside() { return Origin(kInside); }
@@ -34,8 +34,8 @@ class Origin {
   static Origin in_call() { return Origin(kInCall); }
   /// Made inside by empty() and the like, and not yet written by an op.
   static Origin unwritten() { return Origin(kUnwritten); }
-  /// Put by set_() in the function on a storage that came from no op (torch.load, pickle); no op
-  /// has read the tensor yet.
+  /// The function has put the tensor by set_() on a storage that no op made (torch.load, pickle),
+  /// and no op has read the tensor yet.
   static Origin given() { return Origin(kGiven); }
   /// The origin of results of an op that is not logged.
   static Origin made_by(const OpInfo& op) { return op.is_uninitialised() ? unwritten() : inside(); }
@@ -46,7 +46,7 @@ class Origin {
     return numbered((op * kResults + result % kResults) % kMostMade, 2);
   }
   /// Made inside by a cast of `source`: see Note [Casts that a cache answers]. `layout` is the
-  /// layout_hash() of the source, as leaves may share a storage.
+  /// layout_hash() of the source, which tells leaves apart that share a storage.
   static Origin cast_of(Origin source, uint16_t layout) {
     if (source.is_outside())
       return numbered((source.number() + layout * size_t{64}) % kMostMade, 3);
@@ -91,9 +91,9 @@ class Origin {
   uint32_t value_;
 };
 
-/// One op in words: which op, then per argument its tensors (dtype, device, sizes, strides,
-/// requires grad, origin) or its value. Two calls with equal words do the same except for the data
-/// in the tensors.
+/// Writes ops as 64-bit words: which op, then for each argument its tensors (dtype, device, sizes,
+/// strides, requires grad, origin) or its value. Two calls with equal words compute the same
+/// function of the data in their tensors.
 ///
 /// Note [Words of an op]: word 0 is the address of the OpInfo with the number of words in its upper
 /// 16 bits (0xFFFF: word 1 has the number). Then each value has one header word with its kind
@@ -109,19 +109,19 @@ class REMAT_API OpWords {
   void add_tensor(const at::Tensor& tensor, Origin origin, int64_t moved = 0);
   /// Adds tensor_class() before a tensor subclass.
   void add_class(uint64_t tensor_class);
-  /// Adds any argument except tensors; for a list of tensors, which elements are defined.
-  /// Exceptions of the argument's code are swallowed.
+  /// Adds an argument that is not a tensor. For a list of tensors, adds which elements are defined.
+  /// Ignores exceptions that the argument's own code throws.
   void add_value(const c10::IValue& value);
   /// Adds the position of the op's generator.
   void add_draw(uint64_t position);
-  /// Adds how the settings differ from those at the region's begin; adds nothing if 0.
+  /// Adds how the settings differ from those at the region's beginning, unless `changed` is 0.
   void add_settings(uint64_t changed);
   /// Closes the op.
   void end();
   /// Discards the op being written.
   void drop_open() noexcept { words_.resize(start_); }
 
-  /// Notes that an op of the region has made `object`: a different object in the replay is allowed.
+  /// Notes that an op of the region has made `object`. The replay may then have another object.
   void note_made(const c10::IValue& object);
 
   c10::ArrayRef<uint64_t> get() const { return words_; }
@@ -131,9 +131,10 @@ class REMAT_API OpWords {
   }
   void shrink() { words_.shrink_to_fit(); }
 
-  /// True if both ops are equal; generator positions are compared only if `draws`. A tensor of
-  /// `replayed` with unknown origin matches a logged tensor from outside if `may_be_unknown`,
-  /// called once per such pair in order, is true for the logged storage's number.
+  /// True if both ops are equal; generator positions are compared only if `draws`. If a tensor of
+  /// `replayed` has an unknown origin and the logged tensor is from outside, the two match if
+  /// may_be_unknown() is true, called with the number of the logged storage, once per pair, in
+  /// order.
   static bool match(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed, bool draws,
                     c10::function_ref<bool(size_t number)> may_be_unknown);
 
@@ -149,22 +150,23 @@ class REMAT_API OpWords {
   std::vector<uint64_t> words_;
   using WeakObject = c10::weak_intrusive_ptr<torch::CustomClassHolder>;
   std::vector<WeakObject> objects_;       // See add_object().
-  std::vector<WeakObject> made_objects_;  // Objects made by ops of the region; clear() keeps them.
+  std::vector<WeakObject> made_objects_;  // Made by ops of the region; clear() keeps these objects.
   size_t start_ = 0;
 };
 
-/// A hash of the tensor's layout, as if it began `moved` bytes later; 0 if it is contiguous from
-/// the beginning, or has no strides.
+/// A hash of the tensor's layout, as if the tensor began `moved` bytes later; 0 if the tensor is
+/// then contiguous from the beginning, or has no strides.
 REMAT_API uint16_t layout_hash(const at::Tensor& tensor, int64_t moved = 0);
 
 /// False for an op that only makes a view.
 ///
-/// Note [Views are known by what reads them]: views are not logged. Observing code makes views in
-/// only the forward or only the replay: torch's module trackers (of FlopCounterMode, CommDebugMode,
-/// ...) reach the gradient accumulator of a leaf through a view. The effect of a different view
-/// shows in the ops that read it: strides and offset are among their words. Views of tensors
-/// without strides (sparse and nested tensors, tensor subclasses) are logged unless they show the
-/// whole tensor. The op lift_fresh, through which host values enter, is logged, too.
+/// Note [Views are known by what reads them]: views are not logged, because code that only observes
+/// may make views in the forward alone or in the replay alone: torch's module trackers (of
+/// FlopCounterMode, CommDebugMode, ...) reach the gradient accumulator of a leaf through a view. A
+/// different view shows in the ops that read it, because strides and offset are among their words.
+/// Views of tensors without strides (sparse and nested tensors, tensor subclasses) are logged
+/// unless they show the whole tensor. The op lift_fresh, through which host values enter, is
+/// logged, too.
 REMAT_API bool is_written_down(const OpCall& call);
 
 /// The words of all ops of one forward in order.
@@ -173,16 +175,16 @@ class REMAT_API OpLog {
   /// The words to append to during the forward.
   OpWords& writer() { return words_; }
 
-  /// Call it when the forward has ended: frees unneeded memory.
+  /// Call it when the forward has ended. Frees unneeded memory.
   void finish() { words_.shrink(); }
 
-  /// Drops the words, as no replay needs them: a tape replaces the log.
+  /// Drops the words when a tape replaces the log, because no replay needs the words.
   void drop() {
     words_ = {};
     broken_off_ = true;
   }
 
-  /// Stops logging, though more ops may follow.
+  /// Stops logging although more ops may follow in the forward.
   void break_off() { broken_off_ = true; }
   bool broken_off() const { return broken_off_; }
 
@@ -195,8 +197,7 @@ class REMAT_API OpLog {
   /// True if `op` consists of the words of a named call.
   static bool is_call(c10::ArrayRef<uint64_t> op);
 
-  /// Text such as "aten::mul.Tensor(float32 [2, 3] on cpu, 2)"; for a named call, only the
-  /// arguments.
+  /// Text such as "aten::mul.Tensor(float32 [2, 3] on cpu, 2)"; a named call has only arguments.
   static std::string describe(c10::ArrayRef<uint64_t> op);
 
   /// A sentence on the most likely reason why a replay calls `replayed` where the forward called

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The storages from outside that a region's ops use: their versions, and the old values of written
-// ones.
+// The storages from outside that a region's ops use, with their versions and, where the region
+// writes them, their old values.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,8 +30,8 @@ inline constexpr const char* kCheckpointInside =
     "Put the checkpoint inside the sharded module (wrap the block first, then shard it), or free "
     "and fill memory outside of the region.";
 
-/// A storage that existed before the region met it, or a tensor without storage. Held weakly. A
-/// large class: each member is one fact that the forward finds out about the storage.
+/// A storage that existed before the region met it, or a tensor without storage. Held weakly. The
+/// class is large because each member is one fact that the forward finds out about the storage.
 class REMAT_API OutsideStorage {
  public:
   explicit OutsideStorage(const at::Tensor& tensor);
@@ -40,7 +40,7 @@ class REMAT_API OutsideStorage {
   using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   const WeakTensor& first_tensor() const { return tensor_; }
 
-  /// Identifies the storage; the address is not reused while this object lives, even if the storage
+  /// Identifies the storage. The address is not reused while this object lives, even if the storage
   /// is freed.
   const void* address() const { return address_; }
 
@@ -50,11 +50,11 @@ class REMAT_API OutsideStorage {
   /// False if the .grad of first_tensor() has been replaced since the region met the storage.
   bool has_first_grad() const;
 
-  /// An op reads the data of `tensor`, which is on this storage.
+  /// Notes that an op reads the data of `tensor`, which is on this storage.
   void mark_read(const at::Tensor& tensor);
   bool is_read() const { return read_; }
 
-  /// A collective writes the storage: it is not a weight, but memory that FSDP gathers.
+  /// Notes that a collective writes the storage. So it is memory that FSDP gathers, not a weight.
   void mark_received() { received_ = true; }
   bool is_received() const { return received_; }
 
@@ -62,18 +62,18 @@ class REMAT_API OutsideStorage {
   /// met it and the storage is not gathered memory.
   void check_size(c10::function_ref<std::string()> where) const;
 
-  /// True if a gatherer is known: see Note [Gathered memory].
+  /// True if a gatherer of the storage's memory is known: see Note [Gathered memory].
   bool is_gathered() const;
   /// Gathers the storage's memory if the memory is freed now.
   void gather_again() const;
 
-  /// The storage holds a cast that a replay recomputes: see Note [Casts that a cache answers].
+  /// Notes that the storage has a recomputed cast: see Note [Casts that a cache answers].
   void mark_cast(Origin cast) { cast_ = cast; }
   bool is_cast() const { return cast_.has_value(); }
   /// The storage's origin in a replay, if it holds a cast.
   const std::optional<Origin>& cast() const { return cast_; }
 
-  /// Argument `i` of the region lies on the storage, and covers all its bytes if `is_whole`.
+  /// Notes that the region's argument `i` lies on the storage, and whether it covers all bytes.
   void mark_argument(size_t i, bool is_whole) {
     is_argument_ = true;
     if (is_whole && !whole_argument_) whole_argument_ = i;
@@ -97,7 +97,7 @@ class REMAT_API OutsideStorage {
   /// Keeps a copy of the part's present values. The scopes around the region decide where the copy
   /// is kept.
   void keep(const c10::Storage& storage, const TensorLayout& part);
-  /// A replay recomputes the bytes of `tensor` (or all bytes) before it reads them.
+  /// Notes that a replay recomputes the bytes of `tensor` (or all bytes) before it reads them.
   void cover(const at::Tensor& tensor);
   void cover_all();
 
@@ -114,8 +114,8 @@ class REMAT_API OutsideStorage {
   /// Returns the kept parts as bytes, in a storage of size_bytes_; undefined if the region has not
   /// written the storage. May replay outer regions.
   at::Tensor unpack_kept() const;
-  /// True if unpack_kept() allocates new memory. If the storage was kept whole the result may be
-  /// the user's: hooks may return the same tensor each time.
+  /// True if unpack_kept() allocates new memory. Otherwise its result may be memory that others
+  /// have, because hooks may return the same tensor each time.
   bool unpacks_afresh() const;
   /// True if `unpacked` is the kept copy itself, which must not be written.
   bool is_kept_copy(const at::Tensor& unpacked) const;
@@ -127,15 +127,15 @@ class REMAT_API OutsideStorage {
   void hand_over(std::shared_ptr<const at::Tensor> bytes) const;
   std::shared_ptr<const at::Tensor> handed_over() const;
 
-  /// The storage is about to be written through a tensor with another version counter. Usable from
-  /// any thread.
+  /// Call it before the storage is written through a tensor with another version counter. Usable
+  /// from any thread.
   void mark_written_by_alias() const;
 
   /// True if the storage was written since the region met it, as far as versions tell.
   bool changed() const { return version_.changed(); }
-  /// True if `tensor`, on this storage, has since been written without a new version.
+  /// True if `tensor`, on this storage, was written without a new version since the region met it.
   bool has_other_bytes(const at::Tensor& tensor) const { return version_.has_other_bytes(tensor); }
-  /// True if `tensor`, on this storage, has another version counter than the storage was met with.
+  /// True if `tensor`, on this storage, has another version counter than first_tensor() had.
   bool has_alias(const at::Tensor& tensor) const {
     return version_.counter() && !tensor.is_inference() && !version_.is_of(tensor);
   }
@@ -170,12 +170,13 @@ class REMAT_API OutsideStorage {
   bool is_gone_foreign_memory() const { return is_foreign_ && is_gone(); }
 
   /// False if writes to this storage change no version (inference tensors, memory from outside
-  /// LibTorch's allocator) and `storage` differs from the bytes that the region met. Not checked
-  /// for leaves that require grad, on devices, or above kMaxCompared bytes.
+  /// LibTorch's allocator) and `storage` differs from the bytes that the region met. Not checked,
+  /// so true, for leaves that require grad, on devices, and above kMaxCompared bytes.
   bool has_bytes_of(const c10::Storage& storage) const;
   static constexpr size_t kMaxCompared = size_t{1} << 20U;
 
-  /// A custom function saves the storage, which no op has read: hashes a non-argument's bytes.
+  /// Call it when a custom function saves the storage and no op has read it. Hashes the bytes,
+  /// unless the storage is an argument's.
   void note_saved(const c10::Storage& storage);
   /// False if `storage` differs from the bytes hashed by note_saved().
   bool may_be_saved(const c10::Storage& storage) const;

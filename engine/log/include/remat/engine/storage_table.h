@@ -18,8 +18,8 @@
 namespace remat {
 
 /// Maps memory_of() a tensor to its origin. Does not keep the memory alive. Addresses of results
-/// are not reused while the table lives: a tensor that no op makes (from_numpy) must not be
-/// mistaken for a freed result.
+/// are not reused while the table lives, because otherwise a tensor that no op makes (from_numpy)
+/// could be mistaken for a freed result.
 ///
 /// Note [A table of one's own]: every op looks up its arguments and enters its results, so a table
 /// must not allocate per region or entry. It uses open addressing with linear probing and no
@@ -66,7 +66,7 @@ class REMAT_API StorageTable {
       cells_[cell_of(memory_of(tensor))].origin = Origin::inside();
   }
 
-  /// Enters a result as made inside unless its memory is known: views from outside stay outside.
+  /// Enters a result as made inside unless the table has its memory, as for views from outside.
   void enter_result(const at::Tensor& tensor) { enter_result(tensor, Origin::inside()); }
 
   /// Like enter_result(tensor), for a result of the logged op in `made`. Memory made inside that
@@ -75,7 +75,7 @@ class REMAT_API StorageTable {
     const void* const memory = memory_of(tensor);
     if (!memory) return;
     Cell& cell = cells_[cell_of(memory)];
-    // Skips views of a cast: autocast may take the cast from outside, in either run.
+    // Views of a cast keep its origin, since in either run autocast may take the cast from outside.
     if (C10_UNLIKELY(cell.origin.is_cast())) return;
     if (cell.origin.is_made()) {
       if (made.is_made()) cell.origin = made;
@@ -87,7 +87,7 @@ class REMAT_API StorageTable {
     hold_address(tensor);
   }
 
-  /// An op gets a storage as an argument: see Origin::given().
+  /// Call it when an op gets a storage as an argument: see Origin::given().
   void note_storage(const c10::Storage& storage) {
     const void* const memory = storage.unsafeGetStorageImpl();
     Cell& cell = cells_[cell_of(memory)];

@@ -18,23 +18,22 @@ namespace remat {
 
 /// Note [Memory that others hold]: autograd saves memory, not a copy. Others may have that memory,
 /// too: an attribute of a custom function's context (`ctx.buffer = y`), the receiver of the
-/// region's result, a list. They see what a backward writes to it (a custom function's, in place),
-/// and backward sees what the host writes. So while somebody has that memory, backward gets it, and
-/// the replayed value is discarded. Once nobody has it, nobody can tell it from the replayed value.
+/// region's result, a list. They see what a custom function's backward writes to the memory in
+/// place, and backward sees what the host writes. So while somebody has that memory, backward gets
+/// it, and the replayed value is discarded. Once nobody else has it, nobody can see a difference.
 /// With user hooks, plain code saves what the hooks return, which may or may not be a copy. There
 /// backward gets the replayed value: see Note [Writes in a backward].
 ///
-/// A replay recomputes what was saved. If the memory holds something else by then, either it was
-/// written without a new version (by the host or through `data`), which plain code would see; or
-/// autograd has summed gradients into it, as autograd does with memory that nobody else has (in
-/// plain code autograd itself has what it saves). So a difference raises. On devices other than the
-/// CPU nothing is compared, since comparing would wait for the device.
+/// If the memory holds something else than the replayed value, there are two possible causes. The
+/// memory was written without a new version (by the host or through `data`), which plain code would
+/// see. Or autograd has summed gradients into the memory because nobody else seemed to have it; in
+/// plain code autograd's own saved tensor prevents that. So a difference raises. On devices other
+/// than the CPU nothing is compared, since comparing would wait for the device.
 ///
 /// Does not keep the memory alive.
 class REMAT_API ForwardMemory {
  public:
-  /// Requires has_layout(tensor). `is_hooked`: in plain code saved-tensor hooks would get the
-  /// tensor.
+  /// Requires has_layout(tensor). `is_hooked`: in plain code hooks would have got the tensor.
   ForwardMemory(const at::Tensor& tensor, bool is_hooked);
 
   bool is_hooked() const { return is_hooked_; }

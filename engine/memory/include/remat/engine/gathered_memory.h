@@ -13,9 +13,9 @@
 namespace remat {
 
 /// Note [Gathered memory]: FSDP frees a whole weight after use, and gathers it again into the same
-/// storage before the next use. Neither step is an op of the region or a write: the weight keeps
-/// its version. So a region ignores that such memory changes its size, and a replay that needs such
-/// memory has it gathered if nobody else has done so.
+/// storage before the next use. Neither step is an op of the region, or a write that changes the
+/// weight's version. So a region ignores that such memory changes its size, and a replay that needs
+/// such memory gathers it if it is still freed.
 ///
 /// Refills freed memory. Called in backward; gathers as the memory's owner does before a backward.
 /// Throws if gathering fails.
@@ -29,8 +29,8 @@ REMAT_API void note_gathered(const at::Tensor& tensor, const at::Tensor& shard,
 /// Returns the gatherer of `storage`; null if none was noted.
 REMAT_API MemoryGatherer gatherer_of(const c10::StorageImpl& storage);
 
-/// Returns the version of the shard that `storage` is gathered from: an optimizer writes the shard.
-/// 0 if no shard was noted.
+/// Returns the version of the shard that `storage` is gathered from, because optimizers write the
+/// shard. 0 if no shard was noted.
 REMAT_API uint32_t shard_version(const c10::StorageImpl& storage);
 
 }  // namespace remat

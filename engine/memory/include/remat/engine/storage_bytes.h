@@ -18,14 +18,14 @@
 namespace remat {
 
 /// Returns a uint8 tensor with a copy of all bytes of `storage`, equally aligned; the ops are
-/// hidden from scopes. For a placeholder's storage the tensor is on `storage` itself: the bytes
-/// that a nested region keeps in a replay may never be read.
+/// hidden from scopes. For a placeholder's storage, returns a tensor on `storage` itself, because
+/// the bytes that a nested region keeps in a replay may never be read.
 REMAT_API at::Tensor clone_bytes(const c10::Storage& storage);
 
 /// Copies all bytes and saves the copy under the thread's scopes; `held` becomes its storage.
 torch::autograd::SavedVariable keep_bytes(const c10::Storage& storage, HeldStorage& held);
 
-/// Returns a new storage of `size_bytes` that holds `value` at `layout`; the ops are hidden.
+/// Returns a new storage of `size_bytes` with `value` at `layout`; the ops are hidden from scopes.
 REMAT_API c10::Storage copy_into_storage(const at::Tensor& value, const TensorLayout& layout,
                                          size_t size_bytes);
 
@@ -45,7 +45,7 @@ REMAT_API at::Tensor with_layout(const at::Tensor& value, const TensorLayout& la
                                  uint8_t alignment);
 
 /// Returns `value` on a storage of `size_bytes`, at `layout`; `value` itself if it already lies
-/// there. It does not if hooks have unpacked a copy of a kept tensor.
+/// there, which it does unless hooks have unpacked a copy of a kept tensor.
 REMAT_API at::Tensor on_whole_storage(const at::Tensor& value, const TensorLayout& layout,
                                       size_t size_bytes);
 
@@ -57,7 +57,7 @@ REMAT_API c10::Storage empty_storage(size_t size_bytes, c10::Device device, size
 /// device of placeholders LibTorch allocates memory, which cannot be read anyway.
 c10::Storage shape_storage(size_t size_bytes, c10::Device device);
 
-/// False for a storage on meta, such as a fake tensor's. Does not call into the tensor.
+/// False for a storage on meta, such as a fake tensor's. Runs no code of a tensor's class.
 bool has_memory(const c10::Storage& storage) noexcept;
 
 /// False for storages that share memory until written (lazy clones), or have none (on meta).
@@ -66,7 +66,7 @@ REMAT_API bool has_own_memory(const c10::Storage& storage);
 /// Like keep_bytes(), for `original`, a part of a storage. The copy has the part's layout, without
 /// gaps and offset.
 torch::autograd::SavedVariable keep_part(const at::Tensor& original, HeldStorage& held);
-/// True while keep_part() saves its copy, which no op has saved.
+/// True while keep_part() saves its copy. No op has saved the copy.
 bool keeps_part();
 
 /// Writes `value`, a copy of `part`, back to `storage`; the op is hidden.

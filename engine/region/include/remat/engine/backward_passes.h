@@ -24,15 +24,16 @@ class Region;
 struct KeptTensor;
 
 /// Note [Passes]: replayed values belong to one backward pass, and are keyed by its graph task. If
-/// the graph is not retained, each value is freed with the node that held it. If the graph is, each
-/// value is handed over when its node unpacks it, and a node that unpacks twice causes another
-/// replay. Remaining values are freed when the graph task ends, by success or by exception: the
-/// engine then destroys the callbacks it was given, including the one that holds PassEnd.
+/// the graph is not retained, each value is freed with the node that held it. If the graph is
+/// retained, each value is handed over when its node unpacks it, and a node that unpacks twice
+/// causes another replay. Remaining values are freed when the graph task ends, by success or by
+/// exception, because the engine then destroys the callbacks it was given, including the one that
+/// holds PassEnd.
 ///
 /// Note [The last replay]: values that SAVE calls have kept for replays (a result that bare code
 /// reads) are freed as soon as no further replay can come: after a replay for a graph that is not
-/// retained, as backward frees each node there. Should that backward pass not reach all of the
-/// region's nodes, or throw, the values for the other nodes stay, as they would without a region.
+/// retained, because backward frees each node of such a graph. Should that backward pass not reach
+/// all of the region's nodes, or throw, the values for the remaining nodes stay, as in plain code.
 ///
 /// Owned by the region. Usable from any thread.
 class REMAT_API BackwardPasses {
@@ -42,11 +43,11 @@ class REMAT_API BackwardPasses {
   /// Returns the value of `slot` for the backward pass on this thread; replays the region if it was
   /// not replayed for this pass.
   at::Tensor load(const Slot& slot);
-  /// The backward pass on this thread has got `value`, which a store or the hooks of the options
-  /// have brought back; `is_hooked`: other hooks would have got the tensor in plain code. See Note
-  /// [Writes in a backward].
+  /// Notes that the backward pass on this thread has got `value`, which a store or the hooks of the
+  /// options have brought back. `is_hooked`: in plain code other hooks would have got the tensor.
+  /// See Note [Writes in a backward].
   void note_kept(const KeptTensor& kept, const at::Tensor& value, bool is_hooked);
-  /// Replays the region for the backward pass on this thread, unless that has happened.
+  /// Replays the region for this thread's backward pass, unless that pass already has a replay.
   void replay();
   /// Call it when the node that held slot `index` has been freed.
   void release(size_t index) noexcept;

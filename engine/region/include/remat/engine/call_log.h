@@ -34,17 +34,17 @@ namespace remat {
 struct KeepReason {
   enum class Kind : uint8_t {
     kNone,      ///< The result is not kept.
-    kBareRead,  ///< A bare op reads it.
-    kCallRead,  ///< An op of a RECOMPUTE call reads it.
+    kBareRead,  ///< A bare op reads the result.
+    kCallRead,  ///< An op of a RECOMPUTE call reads the result.
     kNeeded,    ///< recompute_needs_tensor(), or a use that a placeholder cannot serve.
   };
   Kind kind = Kind::kNone;
-  std::string reader{};  ///< Name of the op that reads it; empty for kNeeded.
+  std::string reader{};  ///< Name of the op that reads the result; empty for kNeeded.
   size_t slot = 0;       ///< See CallProduct::reader_slot().
 };
 
 /// A product: a storage that a SAVE call made or wrote, as the call left it. A replay uses a
-/// placeholder instead, unless something that the replay runs reads the product.
+/// placeholder instead, unless code that the replay runs reads the product.
 ///
 /// Note [Products]: several calls may write a storage; each leaves a product of its own. If the
 /// call made the storage, the value is kept in that very storage until code that a replay runs
@@ -63,14 +63,14 @@ class REMAT_API CallProduct {
   c10::Device device() const { return meta_.device(); }
   const TensorMeta& meta() const { return meta_; }
 
-  /// Slot `slot` is about to hold the product. If a later op reads the product, a replay that fills
-  /// that slot needs the value, too: the slot may be an argument of a nested region, which reads
-  /// the value.
+  /// Call it when slot `slot` is about to hold the product. If a later op reads the product, a
+  /// replay that fills that slot needs the value, too, because the slot may be an argument of a
+  /// nested region that reads the value.
   void mark_in_slot(size_t slot) { first_slot_ = std::min(first_slot_, slot); }
 
   /// Keeps the value of the storage of `tensor`; the thread's scopes decide where.
   void keep(const at::Tensor& tensor, KeepReason reason, size_t reader_slot);
-  /// Code that a replay runs is about to write `tensor`, which is kept: keeps a copy instead.
+  /// Call it before code that a replay runs writes `tensor`, which is kept. Keeps a copy instead.
   void keep_copy(const at::Tensor& tensor);
   bool is_kept() const { return kept_.held != nullptr; }
   /// True if replays get a copy that they may write.
@@ -87,16 +87,16 @@ class REMAT_API CallProduct {
   void set_is_with_user(bool is) { is_with_user_ = is; }
   bool is_with_user() const { return is_with_user_; }
 
-  /// Number of slots at the first read, or an earlier slot that holds the product: a replay that
-  /// stops before this slot does not need it.
+  /// Number of slots at the first read, or an earlier slot that holds the product. A replay that
+  /// stops before this slot does not need the product.
   size_t reader_slot() const { return reason_.slot; }
 
-  /// Replays need memory for the product, even if not its value, because a later call's value goes
-  /// there.
+  /// Notes that replays need memory for the product even if its value is not needed, because a
+  /// later call's value goes there.
   void mark_memory_needed() { needs_memory_ = true; }
   bool needs_memory() const { return needs_memory_; }
 
-  /// The present version of `tensor`, which is on the storage, counts as the kept version.
+  /// Makes the present version of `tensor`, which is on the storage, the kept version.
   void expect_version(const at::Tensor& tensor) {
     if (kept_.version) kept_.version.emplace(tensor);
   }
@@ -163,7 +163,7 @@ struct REMAT_API ArgumentView {
   TensorLayout layout_on(const at::Tensor& argument) const;
 
   size_t argument = 0;
-  bool is_whole = true;  ///< True for the argument itself, with its own layout.
+  bool is_whole = true;  ///< True if the view is the argument itself, with its own layout.
   TensorLayout layout;   ///< Layout of the view, if it is not whole.
   TensorLayout base;     ///< Layout of the argument in the forward, if the view is not whole.
 };
@@ -202,8 +202,8 @@ struct KeptTensor {
   static constexpr size_t kNoCall = ~size_t{0};
 
   size_t call;
-  size_t maker = kNoCall;  ///< Earlier SAVE call that made the tensor. kNoCall if `call` made it,
-                           ///< or code that a replay runs again.
+  size_t maker = kNoCall;  ///< Earlier SAVE call that made the tensor. kNoCall if `call`, or code
+                           ///< that a replay runs again, made it.
   std::string name;        ///< "saved.0", or the name that the call's function gave.
   TensorMeta meta;
   std::optional<SavedVersion> version;  ///< Set once it is packed.
@@ -219,11 +219,11 @@ struct KeptTensor {
 struct CallRecord {
   NamedCall call;
   bool threw = false;
-  bool ended = false;       ///< A SAVE call has returned; before, a replay may run inside it.
+  bool ended = false;  ///< A SAVE call has returned; until then a replay may run inside the call.
   size_t log_position = 0;  ///< Position in the region's OpLog.
   size_t first_slot = 0;
-  /// One per slot from first_slot on: tensors that autograd saved in the call and that are not
-  /// kept, since a replay fills the slots from the call's arguments.
+  /// One per slot from first_slot on. These slots are for tensors that autograd saved in the call
+  /// and that are not kept, since a replay fills the slots from the call's arguments.
   std::vector<ArgumentView> refills;
   c10::SmallVector<CallOutput, 1> outputs;
   std::shared_ptr<const void> holder;  ///< See CallResults.
@@ -260,7 +260,7 @@ class REMAT_API CallLog {
   /// True if values are kept that replays read.
   bool keeps_for_replays() const { return !by_reader_.empty(); }
 
-  /// Only slots below `slot_end` are still live: gives up values that no replay of these reads.
+  /// Gives up the values that no replay reads if only the slots below `slot_end` are live.
   std::vector<CallProduct::Held> release_from(size_t slot_end);
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Hooks on tensor.data: tensors that share memory but not version counters; and regions that have
-// read what an op is about to write.
+// Hooks on tensor.data, which makes tensors that share memory but not version counters. Also finds
+// the regions that have read what an op is about to write.
 #pragma once
 
 #include <c10/core/StorageImpl.h>
@@ -13,7 +13,7 @@ namespace remat {
 
 /// Note [Data hooks]: `tensor.data` has its own version counter, and an assignment to it gives a
 /// tensor other memory, both without an op. LibTorch implements both in its VariableHooks, a table
-/// of functions. The first region installs a table of remat's own: its functions notify the
+/// of functions. The first region installs a table of remat's own, whose functions notify the
 /// thread's scopes (OpObserver::after_data(), before_set_data()), and call LibTorch's. A `data`
 /// tensor from before the first region is recognised by its version counter where it is written.
 ///
@@ -25,13 +25,11 @@ namespace remat {
 /// Installs the table, once in the process. Usable from any thread.
 REMAT_API void install_data_hooks();
 
-/// Notes that a tensor on this memory has, or gets, its own version counter. Usable from any
-/// thread.
+/// Notes that a tensor on this memory has, or gets, its own version counter. Thread-safe.
 REMAT_API void note_other_versions(const c10::StorageImpl* storage) noexcept;
 
 /// False if no tensor on this memory has got a version counter of its own since the first region;
-/// true if one may have.
-/// Costs one load; usable from any thread.
+/// true if one may have. Costs one load; usable from any thread.
 REMAT_API bool may_have_other_versions(const c10::StorageImpl* storage) noexcept;
 
 /// Call it before an op writes arguments: hands the old bytes to the regions that this thread has

@@ -22,8 +22,7 @@ namespace remat {
 /// members may be called by many threads at once.
 class REMAT_API ExpectedTape {
  public:
-  /// Value of a saved tensor that no record makes, because it comes from outside or the tape holds
-  /// it.
+  /// Value of a saved tensor that no record makes, from outside or held by the tape.
   static constexpr uint32_t kNoValue = ~uint32_t{0};
 
   static constexpr size_t kAnyBytes = ~size_t{0};
@@ -38,8 +37,8 @@ class REMAT_API ExpectedTape {
   };
 
   struct Slot {
-    /// The record that was open, or about to be written, when the tensor was saved. Saving it
-    /// elsewhere in the expected segment is no difference.
+    /// The record that was open, or about to be written, when the tensor was saved. A tensor that
+    /// is saved at another record of the same expected segment is no difference.
     uint32_t record = 0;
     uint32_t value = kNoValue;
     /// True if nothing holds the tensor any more when the function has returned. A tensor that is

@@ -33,34 +33,34 @@ class REMAT_API NamedCalls {
   /// `call` begins with these tensor arguments. Throws if the call is not allowed here.
   virtual Action begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) = 0;
 
-  /// For a skipped call: to_write() returns the tensors that results() will write; results()
-  /// repeats the call's effects and returns what it would return.
+  /// For a skipped call. to_write() returns the tensors that results() will write. results()
+  /// repeats the call's effects and returns what the call would return.
   virtual std::vector<at::Tensor> to_write() = 0;
   virtual CallResults results() = 0;
 
-  /// An outer scope skips the innermost call, and is about to write these tensors for it. end()
-  /// follows.
+  /// Call it before an outer scope, which skips the innermost call, writes `writes`. end() follows.
   virtual void before_skip(c10::ArrayRef<at::Tensor> writes,
                            c10::ArrayRef<at::Tensor> arguments) = 0;
 
-  /// The innermost call has returned. Throws if a replay could not leave it out; then call
-  /// abandon().
+  /// The innermost call has returned. Throws if a replay could not leave the call out; abandon()
+  /// must follow then.
   virtual void end(const CallResults& results) = 0;
 
   /// The innermost call has thrown.
   virtual void abandon() noexcept = 0;
 
-  /// After the innermost call autograd will save `tensors` for it, in this order: when `saving`
-  /// says or, if that is empty, before the next op. A second list replaces the first.
+  /// Announces that autograd will save `tensors`, in this order, for the innermost call after the
+  /// call: when `saving` says or, if `saving` is empty, before the next op. A second list replaces
+  /// the first.
   virtual void expect_saved(const std::vector<std::string>& names,
                             c10::ArrayRef<at::Tensor> tensors, const SavingState& saving) = 0;
 
-  /// Autograd will save these tensors for code of the innermost call, during or after that code.
-  /// Names are looked up by tensor.
+  /// Announces that autograd will save these tensors for code of the innermost call, during or
+  /// after that code. Names are looked up by tensor.
   virtual void name_saved(const std::vector<std::string>& /*names*/,
                           c10::ArrayRef<at::Tensor> /*tensors*/) {}
 
-  /// Code that a replay runs again will read `tensor` unobserved.
+  /// Call it if code that a replay runs again will read `tensor` unobserved.
   virtual void need(const at::Tensor& tensor) = 0;
 
   /// True in a replay: scopes around a replay are not asked about its calls.
@@ -69,8 +69,8 @@ class REMAT_API NamedCalls {
   /// True if an op may become a call here: in the region's own code, outside SAVE calls.
   virtual bool takes_ops() const = 0;
 
-  /// True in a replay that has only the forward's last op left, which was no call there. A policy
-  /// need not be asked about that op again.
+  /// True in a replay that has only the forward's last op left, if that op was no call in the
+  /// forward. A policy need not be asked about the op again.
   virtual bool knows_next_op() const { return false; }
 
   /// True if the memory of `tensor` came to the function as a bare storage: see Origin::given().
@@ -83,8 +83,8 @@ class REMAT_API NamedCalls {
   std::unordered_map<std::string, size_t> op_counts_;
 };
 
-/// False if placeholders do not work in this process (another library uses their dispatch key):
-/// then every result of a SAVE call is kept. Set once, before the first SAVE call.
+/// False if placeholders do not work in this process (another library uses their dispatch key).
+/// Then every result of a SAVE call is kept. Set once, before the first SAVE call.
 extern REMAT_API std::atomic<bool> placeholders_work;
 
 }  // namespace remat

@@ -27,7 +27,7 @@ namespace remat {
 struct SeenTensor {
   const at::Tensor* tensor;  ///< In a replay, the shadow if there is one.
   Origin origin;
-  int64_t moved = 0;  ///< Bytes by which it began later in its memory in the forward.
+  int64_t moved = 0;  ///< Bytes by which the tensor began later in its memory in the forward.
 };
 using SeenTensors = c10::SmallVector<SeenTensor, 6>;
 
@@ -41,14 +41,14 @@ void write_op(OpWords* words, const OpCall& call, c10::ArrayRef<SeenTensor> seen
 void write_call(OpWords& words, uint64_t call, c10::ArrayRef<SeenTensor> seen,
                 const Region& region);
 
-/// The log entry for a tensor that LibTorch has made of host numbers without an op (torch::tensor):
-/// another value in the replay gives another number. Device tensors are not read.
+/// The log entry for a tensor that LibTorch has made of host numbers without an op (torch::tensor).
+/// The entry is a number that depends on the tensor's values; device tensors are not read.
 inline c10::IValue host_value(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.is_cpu() ? hash_of(tensor) : 0);
 }
 
-/// Argument `i` of `call` is `tensor`, whose memory is Origin::given(): the first op that reads the
-/// tensor logs its bytes, up to kMaxCompared. `words` is null if the op is not logged.
+/// Call it for argument `i` of `call`, `tensor`, whose memory is Origin::given(). The first op that
+/// reads the tensor logs its bytes, up to kMaxCompared. `words` is null if the op is not logged.
 void note_given(const OpCall& call, size_t i, const at::Tensor& tensor, StorageTable& storages,
                 OpWords* words);
 
@@ -56,8 +56,8 @@ void note_given(const OpCall& call, size_t i, const at::Tensor& tensor, StorageT
 /// Origin::given() and that no op has read. Never 0.
 uint16_t given_hash(const at::Tensor& tensor);
 
-/// The origin of the results of the op that is about to run. A dispatch mode may fill uninitialised
-/// memory, except where LibTorch makes a tensor of host numbers, bypassing all modes.
+/// The origin of the results of the op that is about to run. Under a dispatch mode uninitialised
+/// memory counts as written, since the mode may fill it. Modes do not see how numbers are wrapped.
 inline Origin origin_of_results(const OpInfo& op) {
   const bool is_of_mode = op.is_uninitialised() && Scope::modes_here() > 0 &&
                           !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Python);
@@ -67,11 +67,11 @@ inline Origin origin_of_results(const OpInfo& op) {
 /// True if any byte in the storage of `tensor` is not 0.
 bool has_values(const at::Tensor& tensor);
 
-/// True if argument `i`, a tensor of this origin, has numbers from the host: an argument of lift(),
-/// or memory (up to kMaxCompared bytes) that the host may have filled since it was met: memory that
-/// no op has written (torch::tensor of a vector) or wrapped memory (from_numpy). Memory of zeros
-/// does not count: it may be unwritten, and a dispatch mode that is active in only one of forward
-/// and replay may fill it.
+/// True if argument `i`, a tensor of this origin, has numbers from the host. Such are an argument
+/// of lift(), and memory (up to kMaxCompared bytes) that the host may have filled since the region
+/// met it: memory that no op has written (torch::tensor of a vector), and wrapped memory
+/// (from_numpy). Unwritten memory that is all zeros does not count, because a dispatch mode that is
+/// active in only one of forward and replay may fill it.
 inline bool shows_host_value(const OpCall& call, size_t i, const at::Tensor& tensor, Origin origin,
                              const OutsideLog& outside) {
   if (call.info().is_lift()) return true;

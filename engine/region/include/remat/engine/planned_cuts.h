@@ -22,19 +22,19 @@ class OffloadStore;
 /// their functions, whatever their policies and names.
 struct PlannedCuts : Cuts {
   /// The tape for which positions, groups and keep were made. If given, the tape is compared with
-  /// it while it is recorded. From the first difference on, positions, groups and keep no longer
-  /// apply: the open segment and the groups around it are the last planned ones, and the rest is
-  /// kept as autograd saves it until little crosses a cut. From there on a new segment begins about
-  /// every `rest_bytes` of new memory, at points where no more crosses than was saved, and every
-  /// value that crosses is kept. No region is refused then.
+  /// `expected` as it is recorded. From the first difference on, positions, groups and keep no
+  /// longer apply: the open segment and the groups around it are the last planned ones, and saved
+  /// tensors are kept as in plain code until few bytes cross a cut. From there on a new segment
+  /// begins about every `rest_bytes` of new memory, at points where no more bytes cross than were
+  /// saved, and every value that crosses is kept. No region is refused after a difference.
   std::shared_ptr<const ExpectedTape> expected{};
   size_t rest_bytes = size_t{64} << 20;
 
-  /// Called at that difference, once per forward, on the forward's thread. Must not throw.
+  /// Called at the first difference, once per forward, on the forward's thread. Must not throw.
   std::function<void(const TapeDifference&)> differs{};
 
   /// The terms of the store for which OFFLOAD entries of `keep` were planned. A store that has more
-  /// bytes in flight at once, or moves less, is refused.
+  /// bytes in flight at once, or room for fewer bytes, is refused.
   std::optional<OffloadTerms> offload{};
 
   /// Cuts the tape while it is recorded, for a function whose ops are unknown; positions, groups

@@ -61,8 +61,8 @@ struct InnerBackwards {
 /// live slot, the rest when the last saved tensor is freed.
 ///
 /// add_slot(), ops(), outside() and calls() belong to the forward's thread until close(), and do
-/// not change afterwards; everything else may be called from any thread. A large class: each member
-/// is one thing that a forward leaves for its replays.
+/// not change afterwards; everything else may be called from any thread. The class is large because
+/// each member is one thing that a forward leaves for its replays.
 class REMAT_API Region : public std::enable_shared_from_this<Region> {
  public:
   struct Options {
@@ -76,9 +76,9 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
     /// True for a region whose tape is cut. Its slots belong to the regions of the segments, which
     /// own this region: what this region keeps stays until the last segment is gone.
     bool is_cut = false;
-    /// True for a segment or group of a cut tape: its replayer is told of each slot that dies.
+    /// True for a segment or group of a cut tape, whose replayer gets slot_released().
     bool is_unit = false;
-    /// False if the store of this region, or of a region around it, returns approximations: then
+    /// False if the store of this region, or of a region around it, returns approximations. Then
     /// bits are not compared.
     bool is_exact = true;
   };
@@ -93,24 +93,25 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   /// A number unique in the process, in order of creation.
   uint64_t id() const { return id_; }
 
-  /// Id of the replay that this region was made in; 0 if in none.
+  /// Id of the replay that this region was made in; 0 if it was made in no replay.
   uint64_t made_in_replay() const { return made_in_replay_; }
 
   const std::string& name() const { return options_.name; }
   Determinism determinism() const { return options_.determinism; }
   bool is_exact() const { return options_.is_exact; }
-  /// True if a replay may stop early. False if a replay calls collectives: all ranks must call the
-  /// same collectives, whichever slots are live. Also false if the function has run ops on other
-  /// streams than it began with: its last waits keep memory from being reused too soon.
+  /// True if a replay may stop early. False if a replay calls collectives, because all ranks must
+  /// call the same collectives, whichever slots are live. Also false if the function has run ops on
+  /// other streams than it began with, because its last waits keep memory from being reused too
+  /// soon.
   bool early_stop() const {
     return options_.early_stop && !marks_.communicates && !marks_.switches_streams;
   }
 
-  /// The function has run an op on another stream or device than it began with.
+  /// Notes that the function has run an op on another stream or device than it began with.
   void mark_switches_streams() { marks_.switches_streams = true; }
   bool switches_streams() const { return marks_.switches_streams; }
 
-  /// Replays will call a collective again.
+  /// Notes that replays will call a collective again.
   void mark_communicates() { marks_.communicates = true; }
   bool preserve_rng() const { return options_.preserve_rng; }
   const RegionPolicy* policy() const { return options_.policy.get(); }
@@ -125,18 +126,17 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   void close();
   bool closed() const { return closed_; }
 
-  /// Sets the tensors that the function has returned. Call it before close().
+  /// Notes the tensors that the function has returned. Call it before close().
   void set_results(c10::ArrayRef<at::Tensor> results);
   /// True if one of the results has this version counter.
   bool has_result(const c10::VariableVersion& versions) const;
 
   Slot& add_slot(const at::Tensor& tensor);
-  /// `slot`, the last one, is on memory that others may still have in backward.
+  /// Notes that `slot`, the last one, is on memory that others may still have in backward.
   void add_memory_of_others(const Slot& slot, ForwardMemory memory);
   const std::deque<Slot>& slots() const { return slots_; }
   Slot& slot(size_t index) { return slots_[index]; }
 
-  /// Number of live slots.
   size_t live_count() const { return live_count_; }
 
   /// One past the last live slot.
@@ -145,11 +145,11 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   /// The replayer; null once no slot is live.
   std::shared_ptr<const Replayer> replayer() const;
 
-  /// Autocast casts weights in the region, or uses its cache of earlier casts.
+  /// Notes that autocast casts weights in the region, or uses its cache of earlier casts.
   void mark_casts_weights() { marks_.casts_weights = true; }
   bool casts_weights() const { return marks_.casts_weights || !intercept(); }
 
-  /// An op of the region has drawn random numbers, even if the generators are back where they were.
+  /// Notes that an op of the region has drawn random numbers, even if the generators were put back.
   void mark_draws() { marks_.draws = true; }
   bool draws() const { return marks_.draws; }
 
@@ -194,7 +194,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
 
   /// True if kept products can be released once no replay will come.
   bool keeps_for_replays() const;
-  /// No replay will run any more: gives up the kept products, to be destroyed by the caller.
+  /// Gives up the kept products, which the caller destroys. Call it once no replay will run.
   std::vector<CallProduct::Held> release_products() noexcept;
 
   /// Replays the region and returns values for its live slots. Throws what a replay throws.
@@ -203,9 +203,9 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   /// The forward's memory of `slot`, if others may still have it in backward; else null.
   const ForwardMemory* memory_of_others(const Slot& slot) const;
 
-  /// Returns the value of a slot for the backward pass on this thread; replays the region if that
-  /// has not happened for the pass. Throws autograd's in-place error if the saved tensor was
-  /// written since.
+  /// Returns the value of a slot for the backward pass on this thread; replays the region if it was
+  /// not replayed for the pass. Throws autograd's in-place error if the saved tensor was written
+  /// since it was saved.
   at::Tensor load(const Slot& slot);
 
   /// See BackwardPasses::note_kept().
@@ -214,11 +214,11 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   /// Called at the head of the region's backward: replays once per pass, if a slot is live.
   void replay_for_backward();
 
-  /// The node that held `slot` has been freed: frees the slot's values, too.
+  /// Call it when the node that held `slot` has been freed. Frees the slot's values, too.
   void release(Slot& slot) noexcept;
 
-  /// The replay in which this region was made has ended: Note [The graph of a replay]. Drops the
-  /// region's function.
+  /// Call it when the replay in which this region was made has ended: Note [The graph of a replay].
+  /// Drops the region's function.
   void end_with_replay() noexcept;
 
   /// "region 'block3'" or "region without a name", for messages.

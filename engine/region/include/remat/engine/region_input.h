@@ -25,8 +25,8 @@ namespace remat {
 /// The argument as it was, and facts that later tell whether it has changed.
 ///
 /// Made before its region is entered. Inside an outer region, the outer region's slots hold the
-/// data, not this object. This object owns no part of the argument's graph: if the region
-/// differentiates its argument, the region's nodes own that graph.
+/// data, not this object. This object owns no part of the argument's graph, because the region's
+/// nodes own that graph if the region differentiates the argument.
 class REMAT_API RegionInput {
  public:
   RegionInput(size_t position, const at::Tensor& tensor);
@@ -37,17 +37,16 @@ class REMAT_API RegionInput {
   /// the argument.
   at::Tensor replayed(const std::string& region_label, const c10::Storage& shadow) const;
 
-  /// Call it when the forward has ended: records facts that are known only then.
+  /// Call it when the forward has ended. Records facts that are known only at that time.
   void finish_forward();
 
   /// Null for an undefined argument.
   const TensorMeta* meta() const { return meta_ ? &*meta_ : nullptr; }
   size_t position() const { return position_; }
 
-  /// The argument's layout, if it is known: hooks may return the argument with another layout.
+  /// The argument's layout, if known. Hooks may return the argument with another layout.
   const std::optional<TensorLayout>& layout() const { return layout_; }
-  /// Number of bytes by which `tensor`, from replayed(), begins earlier in its memory than the
-  /// argument did.
+  /// Bytes by which `tensor`, from replayed(), begins earlier in its memory than the argument did.
   int64_t moved(const at::Tensor& tensor) const;
   bool is_leaf_with_grad() const { return kind_ == Kind::kLeaf; }
 
@@ -67,7 +66,7 @@ class REMAT_API RegionInput {
 
   enum class Kind : uint8_t {
     kNoGrad,
-    kLeaf,  ///< It requires grad; so do kNonLeaf and kStaleView.
+    kLeaf,  ///< A leaf that requires grad. kNonLeaf and kStaleView require grad, too.
     kNonLeaf,
     kStaleView,  ///< A view that had no node yet: Note [When a view gets its node].
   };

@@ -44,8 +44,7 @@ class REMAT_API Replayer {
   /// throws.
   virtual void replay(const Region& region, ReplayedSlots& slots) const = 0;
 
-  /// Called on the forward's thread when the forward has ended. Throws if the region cannot be
-  /// replayed.
+  /// Called on the forward's thread when the forward has ended. Throws if no replay is possible.
   virtual void finish_forward(const Region& region) = 0;
 
   /// Calls `visit` for each tensor argument that this replayer holds.
@@ -54,8 +53,8 @@ class REMAT_API Replayer {
   /// Calls `visit` for each other value of the forward that this replayer keeps.
   virtual void visit_kept(c10::function_ref<void(const KeptValue&)> /*visit*/) const {}
 
-  /// A slot of the region has died and others live: the replayer may free what only that slot
-  /// needs. Called if the region is a unit of a cut tape.
+  /// Called if the region is a unit of a cut tape, when a slot of the region has died and others
+  /// live. The replayer may free what only that slot needs.
   virtual void slot_released(size_t /*slot*/) const noexcept {}
 
   /// The tape that this replayer runs; null if it calls a function.

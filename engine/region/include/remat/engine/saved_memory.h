@@ -22,11 +22,11 @@
 namespace remat {
 
 /// Note [Writes by way of data]: `tensor.data` has its own version counter, and an assignment to it
-/// gives a tensor other memory without an op. Autograd notices neither: in backward it goes on with
-/// the saved tensor's present value, whereas a replay recomputes the value at the time of saving.
-/// So both raise when the region ends, if the graph that has saved the tensor still exists and the
-/// write has changed bytes. Nothing is done for a saved tensor until its memory gets a second
-/// version counter: Note [Data hooks]. Only on the forward's thread.
+/// gives a tensor other memory without an op. Autograd notices neither, so in backward plain code
+/// reads the saved tensor's present value, whereas a replay recomputes the value at the time of
+/// saving. So a write and an assignment raise when the region ends, if the graph that has saved the
+/// tensor still exists and the write has changed bytes. Nothing is done for a saved tensor until
+/// its memory gets a second version counter: Note [Data hooks]. Only on the forward's thread.
 class SavedMemory {
  public:
   /// Adds `slot` of `region`, which holds `tensor`; `original` is the same tensor with its version
@@ -34,18 +34,18 @@ class SavedMemory {
   void add(const at::Tensor& tensor, const at::Tensor& original,
            const std::shared_ptr<const Region>& region, const Slot& slot, bool is_input);
 
-  /// A tensor with its own version counter exists on the memory of `tensor`.
+  /// Call it when a tensor with its own version counter exists on the memory of `tensor`.
   void after_data(const at::Tensor& tensor);
   /// Like after_data(tensor), for all tensors on `storage`.
   void after_data(const c10::Storage& storage);
 
-  /// `tensor` is about to get other memory.
+  /// Call it when `tensor` is about to get other memory.
   void before_set_data(const at::Tensor& tensor);
 
-  /// `tensor`, on memory from outside, is about to be written. It may be a `data` tensor that is
+  /// Call it before `tensor`, on memory from outside, is written. It may be a `data` tensor that is
   /// older than the data hooks.
   void before_outside_write(const at::Tensor& tensor);
-  /// before_write(): `op` is about to write `tensor`. after_writes(): the op's writes are done.
+  /// Call before_write() when `op` is about to write `tensor`, and after_writes() afterwards.
   void before_write(const at::Tensor& tensor, const OpInfo& op);
   void after_writes() {
     if (C10_UNLIKELY(!writes_.empty())) finish_writes();
@@ -56,14 +56,14 @@ class SavedMemory {
   std::pair<const Slot*, const OpInfo*> find_change();
 
  private:
-  /// A saved tensor; the first two addresses may have been reused.
+  /// A saved tensor. The addresses `tensor` and `storage` may have been reused.
   struct Saved {
     const Slot* slot;
     const c10::TensorImpl* tensor;
     const c10::StorageImpl* storage;
     const void* versions;
     ByteRange bytes;                 // The tensor's bytes in the storage; all bytes if it has gaps.
-    c10::VariableVersion counter{};  // Set if not the slot's counter; keeps the address.
+    c10::VariableVersion counter{};  // Set if not the slot's counter; keeps `versions`.
     bool is_watched = false;
   };
   /// A saved tensor that others may write.

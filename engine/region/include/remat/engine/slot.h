@@ -36,8 +36,8 @@ struct Slot {
   const void* memory;            ///< Address of the tensor's memory, which may have been reused.
   std::atomic<bool> live{true};  ///< False once its autograd node has been freed.
   /// If no op has saved the tensor: a hash of its layout, and of its values if its origin is
-  /// Origin::given(). In a call that replays leave out, a hash of such values alone. 0 means that
-  /// nothing is compared.
+  /// Origin::given(). For a call that replays leave out: a hash of such values alone. If 0, nothing
+  /// is compared.
   uint16_t layout = 0;
   Origin origin = Origin::inside();  ///< Logged origin, if no op has saved the tensor.
 };

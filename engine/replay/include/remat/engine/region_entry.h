@@ -25,8 +25,8 @@ class Region;
 using StateHooks = std::vector<std::shared_ptr<StateHook>>;
 
 /// Arguments, settings, generators and user state at region entry. Shared by the region's
-/// FunctionReplayer and TapeReplayer: both start from the arguments under the settings, and only
-/// the function needs the rest.
+/// FunctionReplayer and TapeReplayer. Both need the arguments and the settings; only the function
+/// needs generators and user state.
 class REMAT_API RegionEntry {
  public:
   struct Options {
@@ -38,8 +38,8 @@ class REMAT_API RegionEntry {
   /// Reads all state as it is now, before the region's scope is pushed.
   RegionEntry(c10::ArrayRef<at::Tensor> inputs, const Options& options);
 
-  /// Call it when the forward has ended: drops the generators that the forward did not draw from.
-  /// Throws if the region wrote a tensor argument in place and its ops were not observed.
+  /// Call it when the forward has ended. Drops the generators that the forward did not draw from.
+  /// Throws if the region's ops were not observed and wrote a tensor argument in place.
   void finish_forward(const Region& region);
 
   /// Drops the state of generators and of the user.

@@ -14,7 +14,7 @@ namespace remat {
 REMAT_API bool is_work(const c10::IValue& value);
 
 /// True if the collective has ended. For a send or receive between CPUs, true if somebody has
-/// waited for it: a send or receive must not be waited for twice.
+/// waited for it, because one must not wait for it twice.
 REMAT_API bool has_ended(const c10::IValue& work);
 
 /// Waits until ops called afterwards can read what the collective writes. Rethrows its error.

@@ -17,8 +17,8 @@ namespace remat {
 
 class Scope;
 
-/// Hides all scopes of this thread while alive: user callbacks run as if outside every region, and
-/// ops are not intercepted.
+/// Hides all scopes of this thread while alive, so that user callbacks run as if outside every
+/// region and their ops are not intercepted.
 class REMAT_API SuspendScopes {
  public:
   SuspendScopes();
@@ -31,7 +31,7 @@ class REMAT_API SuspendScopes {
   bool ops_were_seen_;
 };
 
-/// Destroys `held` as if outside every region: its destructor may run user code.
+/// Destroys `held` as if outside every region, since its destructor may run user code.
 template <class T>
 void drop_unseen(T&& held) noexcept {
   const SuspendScopes suspend;
@@ -41,11 +41,11 @@ void drop_unseen(T&& held) noexcept {
 /// Hides a scope and everything inside it, including PyTorch's own hooks, while alive.
 class REMAT_API HiddenScopes {
  public:
-  /// Also hides the user hooks directly around `scope` (remat's and PyTorch's): tensors saved
-  /// meanwhile are remat's own.
+  /// Also hides the user hooks directly around `scope` (remat's and PyTorch's), because tensors
+  /// saved meanwhile are remat's own.
   explicit HiddenScopes(const Scope& scope);
   /// With Keep::kAllRegions, hides everything up to the outermost region. Tensors saved meanwhile
-  /// are kept for the user, by the hooks or the region around that.
+  /// are kept for the user, by the hooks or the region around what is hidden.
   HiddenScopes(const Scope& scope, Keep keep);
   HiddenScopes(const HiddenScopes&) = delete;
   HiddenScopes& operator=(const HiddenScopes&) = delete;

@@ -42,20 +42,20 @@ class REMAT_API OpObserver {
   /// throw.
   virtual void op_threw(const OpCall& /*call*/) {}
 
-  /// A tensor with its own version counter now exists on the memory of `tensor`.
-  /// See Note [Data hooks].
+  /// Called when a tensor with its own version counter exists on the memory of `tensor`. See Note
+  /// [Data hooks].
   virtual void after_data(const at::Tensor& /*tensor*/) {}
 
-  /// `tensor` is about to get another tensor's memory (set_data()).
+  /// Called before `tensor` gets another tensor's memory (set_data()).
   virtual void before_set_data(const at::Tensor& /*tensor*/) {}
 
-  /// `tensor` was made by code whose ops were not observed.
+  /// Counts `tensor`, which was made by code whose ops were not observed, as made inside.
   virtual void adopt(const at::Tensor& /*tensor*/) {}
 
   /// Like adopt(), for the result of an op that may be running inside another op.
   virtual void adopt_part(const at::Tensor& tensor) { adopt(tensor); }
 
-  /// Throws if a replay would write `storage` again: see all_check_handler_write().
+  /// Throws if a replay would repeat a write to `storage`: see all_check_handler_write().
   virtual void check_handler_write(const OpInfo& /*info*/, const std::string& /*op*/,
                                    const c10::Storage& /*storage*/) const {}
 
@@ -63,8 +63,8 @@ class REMAT_API OpObserver {
   virtual at::Tensor stand_in(const at::Tensor& tensor) { return tensor; }
   virtual torch::autograd::Edge stand_in(const torch::autograd::Edge& edge) { return edge; }
 
-  /// User code has called is_recomputing(): from here on the function may call other ops in a
-  /// replay than in the forward.
+  /// Called when user code calls is_recomputing(). From then on the function may call other ops in
+  /// a replay than in the forward.
   virtual void phase_was_asked() {}
 
   /// Call the observers of this thread, the outermost first. See Note [Who sees an op].
@@ -78,9 +78,9 @@ class REMAT_API OpObserver {
   static void all_adopt(const at::Tensor& tensor);
   static void all_adopt_part(const at::Tensor& tensor);
 
-  /// The handler of op `info`, run with `modes` dispatch modes active, has written `storage` by
-  /// calling `op`. Throws NotImplementedError if a replay of one of this thread's scopes would
-  /// write the storage again. See Note [Writes of handlers].
+  /// Call it when the handler of op `info`, run with `modes` dispatch modes active, has written
+  /// `storage` by calling `op`. Throws NotImplementedError if a replay of one of this thread's
+  /// scopes would repeat the write. See Note [Writes of handlers].
   static void all_check_handler_write(const OpInfo& info, const std::string& op,
                                       const c10::Storage& storage, int64_t modes);
 

@@ -37,8 +37,8 @@ class REMAT_API RegionRun {
   /// True if nested regions that begin here may be replayed from tapes: Note [Nested tapes].
   virtual bool allows_tapes() const = 0;
 
-  /// A nested region begins here, which would have a tape if `wanted`. Returns whether the nested
-  /// region has a tape; a replay decides as the forward did.
+  /// Called when a nested region begins here, which would have a tape if `wanted`. Returns whether
+  /// it has one; a replay decides as the forward did.
   virtual bool decide_tape(bool wanted) = 0;
 
   /// Returns allows_tapes() of this thread's innermost region; true if there is none.
@@ -57,7 +57,7 @@ class REMAT_API SegmentPolicies {
   SegmentPolicies& operator=(const SegmentPolicies&) = delete;
   virtual ~SegmentPolicies() = default;
 
-  /// An op is about to run. Returns the policy of its segment; null if it has none.
+  /// Called before an op runs. Returns the policy of its segment; null if the segment has none.
   virtual const RegionPolicy* enter() = 0;
 
   /// A rule gives SAVE or OFFLOAD to the next leaf op.

@@ -13,8 +13,8 @@ namespace remat {
 /// same layout; else `tensor`. The alias lacks the original's version counter and graph.
 const at::Tensor& saved_original(const at::Tensor& tensor);
 
-/// Like saved_original(), for any layout on the same storage: a kept result of a SAVE call spans
-/// the whole storage.
+/// Like saved_original(), but the alias may have any layout on the storage, because a kept result
+/// of a SAVE call spans the whole storage.
 const at::Tensor& original_on_storage(const at::Tensor& tensor);
 
 struct CopiedOriginal {
@@ -25,8 +25,9 @@ struct CopiedOriginal {
 /// The guard's original if `tensor` is a copy of it, or of all bytes of its storage; else nullopt.
 std::optional<CopiedOriginal> copied_original(const at::Tensor& tensor);
 
-/// True while scopes of this thread are hidden (HiddenScopes): a tensor saved meanwhile comes from
-/// a nested region, or from a SAVE call for its user, not from an op or custom function.
+/// True while scopes of this thread are hidden (HiddenScopes). A tensor saved meanwhile comes from
+/// a nested region, or from a SAVE call that keeps it for its user, not from an op or custom
+/// function.
 bool saves_own();
 
 /// True while this thread keeps a SAVE call's result for replays of its region.

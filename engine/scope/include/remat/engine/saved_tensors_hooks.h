@@ -52,8 +52,8 @@ class REMAT_API SavedOriginalGuard {
   bool outer_after_op_;
 };
 
-/// The scope of a pair of hooks. A replay does not call the hooks again: tensors that a replay
-/// saves under them serve only its own graph.
+/// The scope of a pair of hooks. A replay does not call the hooks again, because tensors that a
+/// replay saves under them serve only the replay's own graph.
 ///
 /// Note [Hooks inside a region]: a pair that the user opens in a region's function gets what the
 /// region keeps, that is, what SAVE calls under the pair keep: see UserPair. All other saved
@@ -87,8 +87,8 @@ class REMAT_API UserHooksScope final : public Scope {
 ///
 /// Note [Checkpoints of PyTorch inside a region]: torch.utils.checkpoint uses such pairs. Its hooks
 /// count the tensors that they pack, and recompute them. A region in which it is called does not
-/// interfere: side effects are those of plain code (batch norm's statistics are written twice). The
-/// hooks get no tensor that SAVE calls keep, since they would not find that tensor again.
+/// interfere, so side effects are those of plain code (batch norm's statistics are written twice).
+/// The hooks get no tensor that SAVE calls keep, since they would not find that tensor again.
 using RecomputingPair = bool (*)(const c10::SafePyObject& pack);
 
 /// Installs the test; null, the default, recognises no pair. Usable from any thread, before the

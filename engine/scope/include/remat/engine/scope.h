@@ -30,8 +30,8 @@ class UserHooksScope;
 /// on construction, popped on destruction, on the same thread. New threads and forked children
 /// begin with an empty stack.
 ///
-/// A scope's other roles are in its parts, which live as long as the scope; a part that it lacks is
-/// null.
+/// Other roles of a scope are in separate objects, its parts, which live as long as the scope. The
+/// pointer to a part is null if the scope lacks that role.
 class REMAT_API Scope {
  public:
   Scope(const Scope&) = delete;
@@ -89,8 +89,8 @@ class REMAT_API Scope {
   /// The next scope outward that sees this scope's ops: Note [Who sees an op].
   Scope* next_to_see_ops() const { return next_to_see_ops_; }
 
-  /// The innermost scope, from this one outward, that is not a pair opened by the user; null if
-  /// there is none: then the user's hooks get what is saved. See Note [Hooks inside a region].
+  /// The innermost scope, from this one outward, that is not a pair opened by the user. If there is
+  /// none (null), the user's hooks get what is saved. See Note [Hooks inside a region].
   Scope* region_scope();
 
   /// The region whose forward or replay this scope is; null for other kinds of scope.
@@ -99,8 +99,8 @@ class REMAT_API Scope {
   /// Id of the replay that this scope is; 0 for other kinds of scope.
   uint64_t replay_id() const;
 
-  /// True while a handler runs whose Python dispatch mode was active before this scope began: a
-  /// handler runs without its own mode.
+  /// True while a handler runs whose Python dispatch mode was active before this scope began. Then
+  /// fewer modes are active than at the beginning, because a handler runs without its own mode.
   bool in_mode_handler() const { return was_before(modes_here()); }
 
   /// Like in_mode_handler(), if `modes` dispatch modes are active.
@@ -112,8 +112,8 @@ class REMAT_API Scope {
   /// True if this scope belongs to a replay: the scope is a replay, or was opened inside one.
   bool in_replay() const { return in_replay_; }
 
-  /// True if PyTorch's own (Python) hook stack has pairs pushed after this scope began: these are
-  /// nearer to a saved tensor.
+  /// True if PyTorch's own (Python) hook stack has pairs pushed after this scope began. A saved
+  /// tensor reaches those pairs first.
   bool has_python_hooks_inside() const;
 
   /// Depth of PyTorch's hook stack when this scope began.
@@ -139,7 +139,7 @@ class REMAT_API Scope {
   void set_policy(const RegionPolicy* policy) { policy_ = policy; }
   void set_segments(SegmentPolicies* segments) { segments_ = segments; }
 
-  /// Pops this scope before it is destroyed: destroying its parts may run user code.
+  /// Pops this scope. Call it before the destructor, because destroying parts may run user code.
   void leave();
 
   /// For a replay: shows its ops only to the replay `replay_id` and the scopes around that replay.

@@ -19,7 +19,7 @@ class OpCall;
 class Region;
 class Tape;
 
-/// A position in a region.
+/// Where in a region an event occurs.
 struct TraceScope {
   const Region* region = nullptr;  ///< The segment, if the region's tape is cut.
   const Region* whole = nullptr;   ///< The whole region; equal to `region` without cuts.
@@ -53,7 +53,7 @@ class REMAT_API TraceSink {
   /// throw.
   virtual void op_threw(const TraceScope& /*scope*/, const OpCall& /*call*/) {}
 
-  /// A named call begins, or a replay has left the call out: `what` says which, in words.
+  /// Called when a named call begins or a replay has left one out. `what` says which, in words.
   virtual void named_call(const TraceScope& /*before*/, const TraceScope& /*after*/,
                           const NamedCall& /*call*/, std::string_view /*what*/) {}
 

@@ -58,8 +58,8 @@ class UserPair {
   std::optional<PythonPair> python_;
 };
 
-/// While alive, only `pair` gets what autograd saves on this thread. In a replay no hooks run, as
-/// the forward has packed the tensors: they stay as they are.
+/// While alive, only `pair` gets what autograd saves on this thread. In a replay no hooks run and
+/// tensors stay as they are, because the forward has packed them.
 class PairScope {
  public:
   PairScope(const UserPair& pair, bool in_replay);

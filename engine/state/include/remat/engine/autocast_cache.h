@@ -11,11 +11,11 @@
 namespace remat {
 
 /// Note [Casts that a cache answers]: under autocast the forward takes a parameter's low-precision
-/// copy from autocast's cache, as plain code does: otherwise gradients of parameters used twice
-/// would not be bitwise equal. A replay casts again. So casts of parameters are not logged, a copy
-/// is logged as made inside wherever it was made, and the parameter counts as read. No policy rule
-/// applies to such a cast, or the replay would have calls that the forward had not. (Autocast is
-/// off inside an op that it changes, so whether it requested the cast is unknown.)
+/// copy from autocast's cache, as plain code does, because otherwise gradients of parameters used
+/// twice would not be bitwise equal. A replay casts again. So casts of parameters are not logged, a
+/// copy is logged as made inside wherever it was made, and the parameter counts as read. No policy
+/// rule applies to such a cast, or the replay would have calls that the forward had not. (Autocast
+/// is off inside an op that it changes, so whether it requested the cast is unknown.)
 
 /// True for a cast whose result could come from autocast's cache.
 REMAT_API bool is_cacheable_cast(const OpCall& call);

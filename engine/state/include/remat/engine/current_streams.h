@@ -14,11 +14,11 @@ namespace remat {
 /// The current device of a thread, and its current stream on each device of the accelerator.
 ///
 /// Note [Streams of a replay]: autograd starts a replay on the thread and stream of the node that
-/// needs it first. Thread and stream need not be those of the region's entry: the function may
-/// return what it has made on a side stream or on another device. A replay begins where the forward
-/// began, so the function switches and waits as it did then, and each saved tensor is recomputed on
-/// the stream on which its node reads it. A tape holds ops and no waits, so a region whose ops run
-/// on other streams than it began with has no tape.
+/// needs it first. Thread and stream may differ from those of the region's entry, because the
+/// function may return what it has made on a side stream or on another device. A replay begins
+/// where the forward began, so the function switches and waits as it did then, and each saved
+/// tensor is recomputed on the stream on which its node reads it. A tape holds ops and no waits, so
+/// a region whose ops run on other streams than it began with has no tape.
 class REMAT_API CurrentStreams {
  public:
   /// Reads this thread's device and streams. In a process that has not used an accelerator yet,
@@ -49,8 +49,8 @@ class REMAT_API CurrentStreams {
       other_;  ///< By device, up to the last stream that is not the default.
 };
 
-/// Restores the thread's current device and streams on destruction: a backward leaves the device of
-/// its last node current. The second constructor sets `streams` until then.
+/// Restores the thread's current device and streams on destruction, because a backward leaves the
+/// device of its last node current. The second constructor sets `streams` until then.
 class REMAT_API KeptStreams {
  public:
   KeptStreams() = default;
@@ -64,8 +64,8 @@ class REMAT_API KeptStreams {
 };
 
 /// The streams that a replay's ops use besides its `first` ones, with which it began. On
-/// destruction the first streams wait for the others: memory that the replay frees is reused on the
-/// stream that it came from. In the forward, the region's caller may have waited.
+/// destruction the first streams wait for the other streams, because memory that the replay frees
+/// is reused on the stream that it came from. In the forward, the region's caller may have waited.
 class REMAT_API UsedStreams {
  public:
   explicit UsedStreams(const CurrentStreams& first) : first_(first) {}

@@ -25,8 +25,7 @@ namespace remat {
 /// The state of one generator at one moment. Holds the generator.
 class REMAT_API GeneratorState {
  public:
-  /// Reads the state under the generator's own mutex. Throws ValueError if `generator` is
-  /// undefined.
+  /// Reads the state under the generator's mutex. Throws ValueError if `generator` is undefined.
   static GeneratorState read(const at::Generator& generator);
 
   const at::Generator& generator() const { return generator_; }
@@ -34,7 +33,6 @@ class REMAT_API GeneratorState {
   /// True if the generator is still in this state: nobody has drawn from it or seeded it since.
   bool is_current() const;
 
-  /// Sets the generator back to this state.
   void restore() const;
 
  private:
@@ -99,7 +97,7 @@ REMAT_API uint64_t position_of(const at::Generator& generator);
 /// Marks of the generators that read_generators() reads.
 REMAT_API std::vector<GeneratorMark> mark_generators(const std::vector<at::Generator>& named);
 
-/// A number that changes whenever the op would draw other numbers: it exposes a replay whose
+/// A number that changes whenever the op would draw other numbers, which exposes a replay whose
 /// function seeds a generator differently. The generator is the op's generator argument, or else
 /// the default generator of the op's device. 0 for devices other than CPU and CUDA. Call it before
 /// the op runs, for an op that may draw.
@@ -109,8 +107,8 @@ uint64_t draw_position(const OpCall& call);
 /// Turn.
 ///
 /// Note [Generators and threads]: a generator is one stream for the whole process. Replays that
-/// draw take turns, by thread. A forward that draws in another thread meanwhile is not held back:
-/// threads that draw at the same time need generators of their own, with or without remat.
+/// draw take turns, by thread. A forward that draws in another thread meanwhile is not held back,
+/// because threads that draw at the same time need generators of their own, with or without remat.
 class REMAT_API KeptGenerators {
  public:
   KeptGenerators() = default;

@@ -20,8 +20,8 @@ namespace remat {
 /// there would get higher numbers than in plain code. So when a backward with create_graph is done,
 /// the nodes that it has made get the numbers that they would have without replays.
 
-/// While alive, nodes that this thread makes are a replay's. Threads that are not autograd's own
-/// are left out: their nodes come one after the other with or without replays.
+/// While alive, nodes that this thread makes count as a replay's. Counts on autograd's own threads
+/// only, because on other threads the order of nodes is the same with or without replays.
 class REMAT_API ReplayedNodes {
  public:
   ReplayedNodes();
@@ -36,7 +36,7 @@ class REMAT_API ReplayedNodes {
   const uint64_t begin_;  ///< Number of the replay's first node.
 };
 
-/// A backward with create_graph that is called outside of regions, while alive.
+/// Spans a backward with create_graph that is called outside of regions.
 class REMAT_API NumberedNodes {
  public:
   NumberedNodes();
@@ -44,7 +44,7 @@ class REMAT_API NumberedNodes {
   NumberedNodes& operator=(const NumberedNodes&) = delete;
   ~NumberedNodes();
 
-  /// Gives the backward's nodes, which lie behind its results, their numbers.
+  /// Gives the nodes behind `results` the numbers that they would have without replays.
   void number(const torch::autograd::variable_list& results) const;
 
   /// Like number(), for a backward that has accumulated into the leaves behind `roots`.

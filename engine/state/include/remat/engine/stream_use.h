@@ -11,8 +11,8 @@
 
 namespace remat {
 
-/// Call it before an op runs on the current streams: the allocator reuses the memory of the op's
-/// arguments only after these streams have passed the op.
+/// Call it before an op runs on the current streams, so that the allocator reuses the memory of the
+/// op's arguments only after these streams have passed the op.
 ///
 /// Note [Memory between streams]: plain autograd keeps saved tensors until backward, so a function
 /// may release a tensor that another stream has yet to read. A region drops the tensor at once. So

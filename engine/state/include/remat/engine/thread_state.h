@@ -28,11 +28,10 @@ struct ProcessSettings {
 /// default dtype, deterministic flags, and allowed libraries and attention backends.
 class REMAT_API ThreadState {
  public:
-  /// Reads the present settings.
   static ThreadState read();
 
-  /// Throws, with `region_label`, if the present float32 precision differs: LibTorch reports the
-  /// precision, but not how it was set, so a replay cannot restore it.
+  /// Throws, with `region_label`, if the present float32 precision differs. A replay cannot restore
+  /// the precision, because LibTorch does not report how it was set.
   void check_precision(const std::string& region_label) const;
 
  private:
@@ -75,7 +74,7 @@ class REMAT_API ComputeSettings {
 };
 
 /// While alive, this thread computes under `state`, with gradients recorded, and without autocast's
-/// weight cache if `casts_weights`: the region may cast weights.
+/// weight cache if `casts_weights`, which means that the region may cast weights.
 ///
 /// Note [Autocast's weight cache]: the forward uses the cache as it would without remat. A weight
 /// that two regions share is cast once and its gradient accumulates at that one cast; otherwise

@@ -16,7 +16,6 @@ namespace remat {
 template <class Key>
 class FirstPosition {
  public:
-  /// Appends `key`.
   void add(Key key) {
     keys_.push_back(key);
     if (keys_.size() <= kFew) return;

@@ -8,8 +8,8 @@
 namespace remat {
 
 /// While a Turn lives, no other thread has one; a thread may hold several. The constructor waits in
-/// blocking_wait(). A single turn covers all generators and all user state: if each had its own,
-/// two threads could deadlock.
+/// blocking_wait(). A single turn covers all generators and all user state, because with a turn for
+/// each two threads could deadlock.
 class REMAT_API Turn {
  public:
   Turn();

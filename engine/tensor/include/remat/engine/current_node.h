@@ -15,8 +15,8 @@
 
 namespace remat {
 
-/// True for a view whose base has been written since the view was made: autograd creates its node
-/// anew on the next access.
+/// True for a view whose base has been written since the view was made. Autograd creates the view's
+/// node anew when grad_fn is read next.
 ///
 /// Note [When a view gets its node]: the order in which nodes are created decides the order in
 /// which gradients are summed, and so their last bits. Reading grad_fn of a stale view here would

@@ -27,13 +27,13 @@ struct FlattenedTensor {
 };
 
 /// Functions of the language binding for tensor subclasses. Called outside all scopes; both may run
-/// code of the class. Flatten takes a tensor apart (nullopt if its class does not say how),
+/// code of the class. Flatten takes a tensor apart (nullopt if its class does not say how).
 /// HashOfClass hashes the class and the class's own metadata, without the inner tensors.
 using Flatten = std::optional<FlattenedTensor> (*)(const at::Tensor& tensor);
 using HashOfClass = uint64_t (*)(const at::Tensor& tensor);
 REMAT_API void set_tensor_classes(Flatten flatten, HashOfClass hash);
 
-/// Call the functions that set_tensor_classes() installed; nullopt and 0 without a binding.
+/// These call the functions of set_tensor_classes(); nullopt and 0 if none have been set.
 REMAT_API std::optional<FlattenedTensor> flattened(const at::Tensor& tensor);
 REMAT_API uint64_t tensor_class(const at::Tensor& tensor);
 

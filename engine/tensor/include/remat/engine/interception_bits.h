@@ -13,11 +13,11 @@
 namespace remat {
 
 /// Note [Interception bits]: an op is intercepted while certain bits are in the thread's included
-/// dispatch keys. These are bits of the raw set, not keys: c10::impl::IncludeDispatchKeyGuard would
-/// remove a backend's bit again when guards nest. The set is thread-local state that LibTorch
-/// carries to other threads; a thread that has the bits but no scope is not in a region, and
-/// remat's kernels pass its ops on. backend/ chooses the bits once, before the first region; until
-/// then the switch does nothing.
+/// dispatch keys. The bits are set in the raw set, not as keys, because
+/// c10::impl::IncludeDispatchKeyGuard would remove a backend's bit again when guards nest. LibTorch
+/// carries this thread-local set to other threads. A thread that has the bits but no scope is not
+/// in a region, so remat's kernels pass its ops on. backend/ chooses the bits once, before the
+/// first region; until then the switch does nothing.
 extern REMAT_API std::atomic<uint64_t> interception_bits;
 
 /// True if ops of this thread are intercepted.

@@ -24,8 +24,9 @@ const at::impl::VariableHooksInterface& libtorch_variable_hooks();
 /// While alive, this thread runs ops without interception and without Python dispatch modes.
 ///
 /// Note [Unseen copies]: ops that alias a tensor's memory (tensor_data(), detach(), views) also
-/// reach dispatch modes, as `aten::detach`, and a mode's handler may call anything. A plain program
-/// has no such op, and a replay has other aliasing ops than its forward.
+/// reach dispatch modes, as `aten::detach`, and a mode's handler may call anything. Modes must not
+/// see remat's aliasing ops, because a plain program has none, and a replay has other ones than its
+/// forward.
 class Unseen {
  public:
   Unseen() {
@@ -45,7 +46,7 @@ class Unseen {
   std::optional<Tls> modes_;  // The hidden dispatch modes.
 };
 
-/// Like Unseen, for ops on memory: no graph is recorded.
+/// Like Unseen, for ops on memory. Autograd records no graph.
 class UnseenBelowAutograd {
  private:
   Unseen unseen_;
@@ -53,13 +54,11 @@ class UnseenBelowAutograd {
   at::AutoDispatchBelowADInplaceOrView below_autograd_;
 };
 
-/// Calls tensor.tensor_data() under Unseen.
 inline at::Tensor tensor_data(const at::Tensor& tensor) {
   const Unseen unseen;
   return tensor.tensor_data();
 }
 
-/// Calls tensor.variable_data() under Unseen.
 inline at::Tensor variable_data(const at::Tensor& tensor) {
   const Unseen unseen;
   return at::Tensor(libtorch_variable_hooks().variable_data(tensor));

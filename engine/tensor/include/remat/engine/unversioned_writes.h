@@ -21,11 +21,10 @@ namespace remat {
 /// backward. Batch norm in training saves the statistics that it writes and never reads them again,
 /// so the slots of these statistics skip this check.
 ///
-/// An instance spans an op that writes arguments; call finish() once the op has run. Use it on one
-/// thread.
+/// An instance spans an op that writes arguments, on one thread; call finish() after the op.
 class REMAT_API UnversionedWrites {
  public:
-  /// A number greater than any write's.
+  /// A number greater than that of any write.
   static constexpr uint64_t kNever = ~uint64_t{0};
 
   explicit UnversionedWrites(const OpCall& call);
@@ -40,7 +39,7 @@ class REMAT_API UnversionedWrites {
   /// running op writes the tensor without an alias mark in its schema.
   static uint64_t last(const at::Tensor& tensor);
 
-  /// Allocates a number for a write that no op does.
+  /// Allocates a number for a write that is not made by an op.
   static uint64_t next();
 
   /// The op that has written a tensor with this version counter after write number `last`, without
