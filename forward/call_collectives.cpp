@@ -18,20 +18,20 @@ namespace {
 
 constexpr size_t kSmallBytes = 4096;
 
-/// Data that a function may read without an op: sizes and counts by tolist(), objects by pickle, a
-/// loss by numpy(). A replay could not tell that it lacks the value.
+/// True for data that a function may read without an op: sizes and counts by tolist(), objects by
+/// pickle, a loss by numpy(). Such data is kept: a replay could not tell that it is missing.
 bool may_be_read_by_host(const at::Tensor& tensor) {
   if (!tensor.is_cpu() || !tensor.has_storage()) return false;
   const bool is_integral = c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
   return is_integral || tensor.storage().nbytes() <= kSmallBytes;
 }
 
-/// Sends and receives pair with one peer, and must not be waited for twice.
+/// True for sends and receives. They pair with one peer, so must not be waited for twice.
 bool is_receive(const std::string& op) {
   return op.find("c10d::recv") != std::string::npos;
 }
 
-/// True if the caller waits for `call` later. Sends and receives do not say, and count as async.
+/// True if the caller waits for `call` later. Sends and receives have no flag, and count as async.
 bool is_async(const OpCall& call) {
   const auto& arguments = call.info().op().schema().arguments();
   for (const auto i : c10::irange(arguments.size())) {
@@ -46,8 +46,8 @@ void CallCollectives::before_op(const OpCall& call) {
   is_async_ = is_async(call);
 }
 
-// Collectives write without a new version: autograd does not notice that a saved tensor has
-// changed, and goes on with the new value. A replay would give autograd the old value.
+// Collectives write without a new version, so autograd does not notice that a saved tensor has
+// changed, and uses the new value. A replay would give autograd the old value.
 void CallCollectives::note_received(const OpInfo& op, const at::Tensor& tensor,
                                     Origin origin) const {
   for (const Slot& slot : state_.slot_region()->slots()) {
@@ -95,7 +95,7 @@ void CallCollectives::read_inside(const at::Tensor& wrapper, const OpInfo* reade
   for (const at::Tensor& inner : inner_tensors(wrapper)) {
     const Origin origin = state_.storages.find(memory_of(inner));
     if (origin.is_product()) products_.read(origin.number(), inner, reader);
-    if (origin.is_outside()) products_.need(inner);  // A SAVE call may have written it.
+    if (origin.is_outside()) products_.need(inner);  // A SAVE call may have written `inner`.
   }
 }
 
@@ -105,7 +105,7 @@ void CallCollectives::keep_for_host(const at::Tensor& tensor) {
 }
 
 void CallCollectives::finish() {
-  if (unread_.empty()) return;  // Checked first: a region without calls has no call log.
+  if (unread_.empty()) return;  // First, because a region without calls has no call log.
   CallLog& calls = state_.region->calls();
   for (const Unread& entry : std::exchange(unread_, {})) {
     if (!has_ended(entry.work)) continue;

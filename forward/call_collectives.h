@@ -30,18 +30,18 @@ class CallCollectives {
   CallCollectives(const CallCollectives&) = delete;
   CallCollectives& operator=(const CallCollectives&) = delete;
 
-  /// An op of a SAVE call is about to run: a collective, a send or a receive.
+  /// Call it before an op of a SAVE call that is a collective, a send or a receive.
   void before_op(const OpCall& call);
-  /// `op` writes `tensor`. Throws NotImplementedError if an op of the region has saved `tensor`.
+  /// Call it before `op` writes `tensor`. Throws NotImplementedError if an op has saved `tensor`.
   void note_received(const OpInfo& op, const at::Tensor& tensor, Origin origin) const;
-  /// `call`, of a collective, has returned `results`.
+  /// Call it when `call`, a SAVE call of a collective, has returned `results`.
   void end_call(const SavedCall& call, const CallResults& results);
 
-  /// `reader`, an op outside SAVE calls, is about to read the inner tensors of `wrapper`, a tensor
-  /// subclass; null if a slot or the user needs them. Handles results of functional collectives.
+  /// Call it before `reader`, an op outside SAVE calls, reads the inner tensors of `wrapper`, which
+  /// may be results of functional collectives. `reader`: null if a slot or the user needs them.
   void read_inside(const at::Tensor& wrapper, const OpInfo* reader);
 
-  /// The function has returned: keeps results of collectives that have ended.
+  /// Call it when the function has returned: keeps results of collectives that have ended.
   void finish();
 
  private:
@@ -53,10 +53,10 @@ class CallCollectives {
   PendingWrites& pending_;
   struct Unread {
     at::Tensor tensor;
-    size_t slot;  // Number of slots when the call ended.
+    size_t slot;  // Number of the region's slots when the call ended.
     c10::IValue work;
   };
-  std::vector<Unread> unread_;  // Results of async collectives, for the host.
+  std::vector<Unread> unread_;  // Results of async collectives that the host may read.
   bool is_async_ = false;       // The running collective is async.
 };
 

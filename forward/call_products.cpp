@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Recording what SAVE calls return and write, and keeping what is read of it.
+// Recording what SAVE calls return and write, and keeping those products that are read.
 #include "call_products.h"
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +17,7 @@
 namespace remat {
 namespace {
 
-/// True if autograd knows that a write to one is a write to the other.
+/// True if autograd knows that a write to one of the tensors is a write to the other.
 bool is_view_of(const at::Tensor& tensor, const at::Tensor& other) {
   return tensor.is_view() && tensor._base().is_same(other.is_view() ? other._base() : other);
 }
@@ -55,7 +55,7 @@ void CallProducts::check_result(const at::Tensor& tensor, size_t position) const
       "Clone it outside of InferenceMode, or use the policy RECOMPUTE.");
 }
 
-/// True if the running call has made a result of that origin.
+/// True if the running call has made the result whose origin this is.
 bool CallProducts::is_made_here(Origin origin) const {
   if (origin.is_in_call() || origin.is_unknown()) return true;
   if (!origin.is_product()) return false;
@@ -101,7 +101,7 @@ size_t CallProducts::product_of(const at::Tensor& tensor) {
   const size_t number = calls.add_product(CallProduct(calls.records().size() - 1, tensor));
   if (memory) state_.storages.enter(memory, Origin::product(number));
   CallProduct& product = calls.product(number);
-  // A placeholder cannot replace an opaque product, and saves nothing for a product without bytes.
+  // A placeholder cannot stand in for an opaque product, and saves nothing for one without bytes.
   if (product.is_opaque() || product.size_bytes() == 0 || !placeholders_work)
     keep(product, tensor, {.kind = KeepReason::Kind::kNeeded, .reader = {}});
   return number;
@@ -164,12 +164,12 @@ void CallProducts::before_use(const OpCall& call, size_t argument, const at::Ten
   if (!product.is_copied() && call.writes_argument(argument)) keep_copy(product, tensor);
 }
 
-/// A tensor from outside is about to be read: keeps what the last SAVE call wrote there.
+/// Call it before a tensor from outside is read: keeps what the last SAVE call wrote to the tensor.
 void CallProducts::read_outside(const at::Tensor& tensor, Origin origin, const OpInfo* reader) {
   const auto entry = outside_products_.find(origin.number());
   if (entry == outside_products_.end()) return;
-  // A replay's shadow begins with the kept bytes. If older bytes are kept, the call's value is kept
-  // separately and copied to the shadow when the call is skipped.
+  // A replay's shadow begins with the kept bytes, so keep the call's value as these. If older bytes
+  // are kept already, keep the value separately; a replay that skips the call copies it.
   if (!region_.outside()[origin.number()].is_written()) {
     pending_.settle(tensor);
     outside_.keep_before_write(tensor, origin);
@@ -204,7 +204,7 @@ void CallProducts::read(size_t number, const at::Tensor& tensor, const OpInfo* r
   KeepReason reason = reason_for(reader);
   if (reason.kind == KeepReason::Kind::kBareRead) report_implicit(product, reason.reader);
   keep(product, tensor, std::move(reason));
-  // A replay copies the product's value to where the earlier products on that storage were.
+  // Replays copy the value to the earlier products on its storage, so their memory is needed.
   for (auto base = base_products_.find(number); base != base_products_.end();
        base = base_products_.find(base->second)) {
     CallProduct& before = region_.calls().product(base->second);
@@ -238,9 +238,9 @@ bool CallProducts::is_of_collective(size_t number) const {
   return !calls.records()[calls.product(number).call()].call.collective.empty();
 }
 
-// A store is for tensors that the region makes: weights stay where they are, and arguments where
-// the region keeps them. In a backward inside the call, such tensors cannot be told apart: a tensor
-// that the backward unpacks may have been recomputed.
+// The store is for tensors that the region makes. Weights stay where they are, and arguments where
+// the region keeps them. A backward inside the call stores nothing, because a tensor that it
+// unpacks may be recomputed, so nobody can tell where the tensor came from.
 bool CallProducts::may_store(const CallRecord& record, const at::Tensor& tensor) const {
   if (record.call.policy != Policy::kOffload || !has_layout(tensor) || !state_.is_own_code())
     return false;
@@ -254,7 +254,7 @@ bool CallProducts::is_stored_argument(const at::Tensor& tensor) const {
          !is_parameter(saved_original(tensor));
 }
 
-// In order of preference: the store, a pair opened in the region, the hooks of the options.
+// Tries in this order: the store, a pair opened in the region, the hooks of the options.
 UserPair CallProducts::pair_for_saved(const CallRecord& record, const at::Tensor& tensor,
                                       c10::function_ref<bool()> is_opened_in_call) const {
   UserPair pair = UserPair::inside(state_.scope, record.call.keep);

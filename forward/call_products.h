@@ -29,11 +29,11 @@
 namespace remat {
 
 /// Note [What a SAVE call keeps]: tensors that autograd saves in the call are kept, as without
-/// remat, if the call, another SAVE call or code outside the region made them. If code of the
-/// region that a replay runs again made them, a replay gets them from the call's arguments
-/// (CallRecord::refills). The call's results are kept when an op outside SAVE calls reads their
+/// remat, if the call, another SAVE call or code outside the region made them. Tensors made by code
+/// that a replay runs again are not kept, because a replay gets them from the call's arguments
+/// (CallRecord::refills). A result of the call is kept when an op outside SAVE calls reads its
 /// data. At the end of the region, a kept result is released if no slot comes after the op that
-/// read it, because no replay gets there.
+/// read the result, because no replay gets to that op.
 class CallProducts {
  public:
   /// `running` is the running SAVE call.
@@ -48,37 +48,36 @@ class CallProducts {
   CallProducts(const CallProducts&) = delete;
   CallProducts& operator=(const CallProducts&) = delete;
 
-  /// A named call has begun, the next one in order.
+  /// Call it when a named call has begun. Calls come in the order of their records.
   void begin_call() { ends_.emplace_back(); }
-  /// A RECOMPUTE call has begun (+1) or ended (-1).
+  /// Call it when a RECOMPUTE call has begun (+1) or ended (-1).
   void count_recomputed(int change) { recomputed_ += change; }
 
-  /// The running SAVE call ends: results kept from here on use the present hooks and context.
+  /// Call it when the running SAVE call ends. Notes the hooks and context for results kept later.
   void end_call();
   /// Forgets the hooks that end_call() noted for the call that made product `number`.
   void forget_hooks(size_t number) { ends_[region_.calls().product(number).call()].first = {}; }
 
-  /// Describes result `position` of the running SAVE call. Throws if a replay could not replace it.
+  /// Describes result `position` of the running SAVE call. Throws if replays cannot replace it.
   CallOutput output_of(const at::Tensor& tensor, size_t position);
-  /// Adds a write of the running call.
   void add_write(const SavedCall::Written& written);
 
-  /// Number of the product whose value the tensor has: a call made it, or wrote it outside.
+  /// Number of the product that is in `tensor`, because a SAVE call made it or wrote it outside.
   std::optional<size_t> product_in(const at::Tensor& tensor) const;
 
-  /// An op outside SAVE calls is about to use a tensor of this origin as argument `argument`.
+  /// Call it before an op outside SAVE calls uses `tensor`, of this origin, as argument `argument`.
   void before_use(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);
-  /// Unobserved code reads `tensor`, or may.
+  /// Call it when code whose ops are not seen reads, or may read, `tensor`.
   void need(const at::Tensor& tensor);
-  /// `reader` is about to read product `number`; null for unobserved code.
+  /// Call it before `reader` reads product `number`; null for code whose ops are not seen.
   void read(size_t number, const at::Tensor& tensor, const OpInfo* reader);
-  /// `tensor`, which has the value of `product`, is about to be written.
+  /// Call it before a write to `tensor`, which has the value of `product`.
   void keep_copy(CallProduct& product, const at::Tensor& tensor);
   /// True if a SAVE call of a collective has made or written product `number`.
   bool is_of_collective(size_t number) const;
 
-  /// The pair that keeps `tensor`, which autograd saves in a call; `is_opened_in_call` is true if
-  /// the call itself has opened a pair, which then comes first.
+  /// Returns the pair that keeps `tensor`, which autograd saves in a call. `is_opened_in_call` is
+  /// true if the call itself has opened a pair, because such a pair comes first.
   UserPair pair_for_saved(const CallRecord& record, const at::Tensor& tensor,
                           c10::function_ref<bool()> is_opened_in_call) const;
 
@@ -101,11 +100,11 @@ class CallProducts {
   ForwardSlots& slots_;
   PendingWrites& pending_;
   const SavedCall& running_;
-  // The pair that was open in the region at a call's end, and its context; one per call.
+  // Per call: the pair that was open in the region at the call's end, and the pair's context.
   std::vector<std::pair<UserPair, std::any>> ends_;
   int recomputed_ = 0;                                   // Number of running RECOMPUTE calls.
   std::unordered_set<size_t> outside_in_graph_;          // Outside storages that joined the graph.
-  std::unordered_map<size_t, size_t> outside_products_;  // By outside storage, until read.
+  std::unordered_map<size_t, size_t> outside_products_;  // By outside storage: unread product.
   std::unordered_map<size_t, size_t> base_products_;     // By product: previous one on its storage.
 };
 

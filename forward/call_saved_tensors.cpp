@@ -27,8 +27,8 @@ constexpr const char* kWrittenByWayOfData =
 
 }  // namespace
 
-/// Stands for a tensor that autograd saved in a SAVE call: a slot that is filled from the call's
-/// arguments, or the tensor itself, kept by the scopes around the region.
+/// Stands in autograd's graph for a tensor saved in a SAVE call. Has a slot that is filled from the
+/// call's arguments, or the tensor itself, kept by the scopes around the region.
 class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks {
  public:
   explicit Hook(CallSavedTensors& calls) : calls_(&calls), region_(calls.state_.region) {}
@@ -70,7 +70,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     UserPair pair = calls_->pair_for(record, tensor);
     const bool is_with_user = calls_->slots_.gives_to_user(record.call.keep, pair);
     is_of_options_ = calls_->slots_.is_of_options(pair);
-    // A region inside the call keeps an alias, and tracks writes itself.
+    // Not compared if a region inside the call saves an alias, because that region tracks writes.
     is_compared_ = is_with_user && saved_original(tensor).is_same(tensor);
     if (is_with_user || calls_->state_.scope.previous()) note_others(tensor);
     sample(tensor);
@@ -84,7 +84,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     }
   }
 
-  /// The op that saved the tensor has run.
+  /// Call it when the op that saved the tensor has run.
   void pack_pending() {
     const auto [tensor, pair] = *std::exchange(waiting_, std::nullopt);
     try {
@@ -92,12 +92,12 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
       if (is_settled) sample(tensor);
       keep(tensor, pair);
     } catch (...) {
-      keep_itself(tensor);  // An in-place op has its node already.
+      keep_itself(tensor);  // An in-place op already has its node, which needs the tensor.
       throw;
     }
   }
 
-  /// The op has thrown, but somebody still has this hook.
+  /// Call it if the op has thrown. This hook may still be in use elsewhere.
   void drop_pending() { keep_itself(std::exchange(waiting_, std::nullopt)->first); }
 
   at::Tensor call_unpack_hook() override {
@@ -122,7 +122,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
   }
 
  private:
-  /// Copies that came back share memory otherwise than the saved tensors did.
+  /// See Note [Writes in a backward]: copies that came back do not alias as the saved tensors did.
   void note_written_by_node(const at::Tensor& tensor) const {
     const bool is_hooked = others_ && others_->is_hooked();
     if (is_of_options_ && (is_hooked || !is_on_kept_storage(tensor)))
@@ -134,8 +134,8 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
       others_ = std::make_unique<const ForwardMemory>(*std::move(memory));
   }
 
-  /// Returns the tensor that hooks or a store bring back, or the memory that they have copied: see
-  /// Note [Memory that others hold].
+  /// Returns the tensor that hooks or a store bring back or, if they have copied the memory, the
+  /// memory itself: see Note [Memory that others hold].
   at::Tensor given_back(bool is_there) const {
     at::Tensor tensor = value_->unpack();
     const bool is_kept = is_on_kept_storage(tensor);
@@ -155,8 +155,8 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     return tensor;
   }
 
-  /// Notes the version: hooks that copy keep the present values, plain autograd would use later
-  /// values.
+  /// Notes the version from which on writes count: hooks that copy keep the present values, while
+  /// plain autograd would use the values after a write.
   void sample(const at::Tensor& tensor) {
     kept_->version.emplace(tensor, is_compared_ && calls_->is_from_outside(tensor));
   }
@@ -178,7 +178,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     value_.emplace(tensor_data(tensor), /*is_output=*/false);
   }
 
-  /// Checks that no write without a version came after hooks may have copied the tensor.
+  /// Throws if a write without a version came after hooks may have copied the tensor.
   void check_original(bool is_strided) const {
     TORCH_CHECK(!changed_by_alias(*kept_->version), where(), kResultChanged);
     const bool is_comparable = is_strided && !kept_->version->is_written_by_op();
@@ -194,7 +194,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
                     "'");
   }
 
-  // Such a tensor is not adopted: it may be a weight that no op outside the call has used yet.
+  // A tensor on this memory is not adopted: it may be a weight that ops outside the call use later.
   bool is_on_kept_storage(const at::Tensor& tensor) const {
     return kept_->storage.address() && kept_->storage.address() == memory_of(tensor);
   }
@@ -204,7 +204,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
   Slot* slot_ = nullptr;
   KeptTensor* kept_ = nullptr;
   bool is_of_options_ = false;                   // The store or the hooks of the options have it.
-  bool is_compared_ = false;                     // Compared with the original at unpack.
+  bool is_compared_ = false;                     // The original is compared at unpack.
   std::unique_ptr<const ForwardMemory> others_;  // Set if hooks may bring back a copy.
   std::optional<OutsideStorage::WeakTensor> original_;  // Set for a leaf from outside.
   std::optional<torch::autograd::SavedVariable> value_;
@@ -212,7 +212,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
   std::optional<std::pair<at::Tensor, UserPair>> waiting_;
 };
 
-// Autograd keeps the saved tensor itself, whatever memory the tensor gets later.
+// Autograd keeps the saved tensor itself, even if the tensor gets other memory later.
 void CallSavedTensors::before_set_data(const at::Tensor& tensor) {
   for (const KeptTensor& kept : std::as_const(*state_.region).calls().kept()) {
     const bool is_it = kept.tensor == tensor.unsafeGetTensorImpl() && kept.storage.address() &&
@@ -235,9 +235,9 @@ CallSavedTensors::~CallSavedTensors() {
 
 // Note [Packed when the op has run]: an op may save an argument that its kernel writes afterwards
 // (the noise of rrelu_with_noise), and schemas do not always say so. The tensor itself then has the
-// new values, but a copy that hooks or a store make at once does not. So tensors for the user are
-// packed when the op has run. Tensors that the op saves after such a tensor wait, too, to be packed
-// in order.
+// new values, but a copy that hooks or a store had made at once would have the old ones. So tensors
+// for user hooks are packed when the op has run. Tensors that the op saves after such a tensor
+// wait, too, so that all are packed in order.
 void CallSavedTensors::pack_pending() {
   for (size_t i = 0; i < pending_.size(); ++i) {
     if (Hook* const hook = std::exchange(pending_[i], nullptr)) hook->pack_pending();
@@ -252,7 +252,7 @@ void CallSavedTensors::drop_pending() noexcept {
   pending_.clear();
 }
 
-// A store is for what the region makes; a pair opened in the call takes precedence.
+// A pair opened in the call comes before the store, because the store is for the region's results.
 UserPair CallSavedTensors::pair_for(const CallRecord& record, const at::Tensor& tensor) const {
   return products_.pair_for_saved(record, tensor,
                                   [&] { return running_.record && UserPair::inside(place_); });
@@ -309,11 +309,11 @@ std::string CallSavedTensors::next_name(SavedCall& call, const at::Tensor& tenso
 
 bool CallSavedTensors::add_refill(SavedCall& call, const at::Tensor& tensor) {
   if (expected_.has(call) && expected_.is_written(call)) return false;
-  // After the call, a custom function's forward may have saved other tensors.
+  // Refills come first: a custom function's forward may have added other slots since the call.
   const size_t next_slot = call.record->first_slot + call.record->refills.size();
   if (state_.region->slots().size() != next_slot) return false;
   if (!has_layout(tensor) || !memory_of(tensor) || call.has_written(tensor)) return false;
-  // logged() handles casts: see Note [Casts that a cache answers].
+  // logged() resolves casts: see Note [Casts that a cache answers].
   if (!state_.region->outside().logged(state_.storages.find(memory_of(tensor))).is_inside())
     return false;
   const size_t number = call.argument_on_storage_of(tensor);

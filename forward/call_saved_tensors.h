@@ -27,12 +27,12 @@
 
 namespace remat {
 
-/// Turns a tensor saved in a SAVE call into a slot that is filled from the call's arguments, or has
-/// the scopes around the region keep it: see Note [What a SAVE call keeps].
+/// Turns a tensor saved in a SAVE call into a slot that is filled from the call's arguments, or
+/// lets the scopes around the region keep the tensor: see Note [What a SAVE call keeps].
 class CallSavedTensors {
  public:
-  /// `running` is the running SAVE call. `before_slot` is called with tensors that code outside
-  /// SAVE calls saves when a call's tensor was expected.
+  /// `running` is the running SAVE call. `before_slot` is called with a tensor that code outside
+  /// SAVE calls saves where a SAVE call's tensor was expected.
   CallSavedTensors(ForwardState& state, ForwardSlots& slots, const CallProducts& products,
                    SavedCall& running, std::function<void(const at::Tensor&)> before_slot)
       : state_(state),
@@ -51,42 +51,41 @@ class CallSavedTensors {
     size_t depth;  ///< Number of running calls when it was named.
   };
 
-  /// A SAVE call begins.
+  /// Call it when a SAVE call begins.
   void begin_call() { place_ = ScopePlace::here(); }
-  /// The running call ends or throws, and moves the tensors that it holds to `dying`. Autograd may
-  /// still save the expected tensors.
+  /// Call it when the running call ends or throws. Moves the tensors that the call holds to
+  /// `dying`. Autograd may save the expected tensors later.
   void end_call(std::vector<at::Tensor>& dying) noexcept;
-  /// before_op(): an op of the call is about to run. after_op(): it has run.
+  /// Call before_op() before an op of the call runs, and after_op() when the op has run.
   void before_op() { drop_pending(); }
   void after_op() { pack_pending(); }
-  /// An op outside SAVE calls is about to run: expected tensors will not be saved, unless the op is
-  /// part of how a custom function returns (one that returns its input makes a view).
+  /// Call it before an op outside SAVE calls runs. Expected tensors will then not be saved, unless
+  /// a custom function is returning by this op (a function that returns its input makes a view).
   void before_other() {
     if (!expected_.empty()) expected_.end(/*by_op=*/true);
   }
-  /// A SAVE call is about to begin: see ExpectedSaves::end().
+  /// Call it before a SAVE call begins: see ExpectedSaves::end().
   void end_expected() noexcept { expected_.end(); }
-  /// The running call throws.
+  /// Call it when the running call throws.
   void abandon_call() noexcept { expected_.abandon_call(); }
 
-  /// Right after the call autograd will save these tensors for it, in this order; see NamedCalls.
+  /// Notes that right after the call autograd will save `tensors` in this order: see NamedCalls.
   void expect(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors,
               const SavingState& saving) {
     expected_.expect(names, tensors, saving);
   }
-  /// In the call autograd will save these tensors, in any order; `depth` is the number of running
-  /// calls.
+  /// Notes that autograd will save `tensors` in the call, in any order, with `depth` running calls.
   void name(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors, size_t depth);
-  /// The innermost of `depth` calls, which is inside the SAVE call, has thrown.
+  /// Call it when the innermost of `depth` calls, which is inside the SAVE call, has thrown.
   void forget_names(size_t depth) noexcept;
 
-  /// True if autograd may save the next tensor for a SAVE call: then use make_hooks().
+  /// True if autograd may save the next tensor for a SAVE call. If so, use make_hooks().
   bool takes_saved() const { return running_.record || !expected_.empty(); }
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks();
 
-  /// `tensor` is about to get other memory.
+  /// Call it before `tensor` gets other memory.
   void before_set_data(const at::Tensor& tensor);
-  /// Throws NotImplementedError if a kept tensor is on other memory now.
+  /// Throws NotImplementedError if a kept tensor was given other memory.
   void check_exchanged() const;
 
  private:
@@ -109,9 +108,9 @@ class CallSavedTensors {
   const std::function<void(const at::Tensor&)> before_slot_;
   ExpectedSaves expected_;
   std::vector<Named> named_;                  // Named in running_.
-  ScopePlace place_;                          // Scopes where running_ began.
+  ScopePlace place_;                          // The open scopes when running_ began.
   std::vector<Hook*> pending_;                // For the running op, in order: see pack_pending().
-  std::vector<const KeptTensor*> exchanged_;  // Tensors that got other memory since.
+  std::vector<const KeptTensor*> exchanged_;  // Kept tensors that later got other memory.
 };
 
 }  // namespace remat

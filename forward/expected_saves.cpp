@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Matching tensors that autograd saves with calls that have ended.
+// Finding the ended call for which autograd saves a tensor.
 #include "expected_saves.h"
 
 #include <ATen/SequenceNumber.h>
@@ -37,14 +37,15 @@ void ExpectedSaves::end_call(SavedCall& running) {
   for (const at::Tensor& tensor : expected.tensors) expected.versions.push_back(version_of(tensor));
 }
 
-/// True if autograd saves `tensor` for the call. If no gradient is needed it saves nothing, and the
-/// next node may save the tensor. A custom function has its node before its forward runs.
+/// True if autograd saves `tensor` for the call. Without gradients autograd saves nothing for the
+/// call, and the next node may save the tensor, so the node's sequence number must match. A custom
+/// function gets its node before its forward runs.
 bool ExpectedSaves::Expected::takes(const at::Tensor& tensor) {
   if (is_packing) return false;  // User code is running in a pack hook.
   const bool is_next_node = at::sequence_number::peek() == next_node;
   const Saving now = saving ? saving() : Saving{is_next_node ? State::kMaybe : State::kDone};
   if (now.state == State::kNow) {
-    if (now.count != tensors.size()) return false;  // Another run of the code has set up ctx anew.
+    if (now.count != tensors.size()) return false;  // The code has run again and set up ctx anew.
     position = now.position;
   } else if (now.state == State::kMaybe) {
     while (position < tensors.size() && !tensors[position].defined()) ++position;

@@ -21,40 +21,40 @@
 
 namespace remat {
 
-/// For calls of custom functions: autograd saves the function's tensors after it has returned.
+/// Tensors of custom functions, which autograd saves only after the function's call has returned.
 class REMAT_API ExpectedSaves {
  public:
-  /// For the running call: see NamedCalls::expect_saved().
+  /// Call it in the running call: see NamedCalls::expect_saved().
   void expect(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors,
               const SavingState& saving);
-  /// The running call throws.
+  /// Call it when the running call throws.
   void abandon_call() noexcept { drop_unseen(std::exchange(of_running_, {})); }
-  /// The running call ends. Moves from `running` if saves are expected for it.
+  /// Call it when the running call ends. Moves from `running` if saves are expected for the call.
   void end_call(SavedCall& running);
 
   bool empty() const { return calls_.empty(); }
-  /// Gives up expected saves, except those that are still to come (kNotYet) and, with `by_op`,
-  /// those that may come (kMaybe).
+  /// Gives up expected saves, except for those not yet due (kNotYet) and, with `by_op`, those that
+  /// may or may not come (kMaybe).
   void end(bool by_op = false) noexcept;
 
-  /// The call for which autograd saves `tensor`. Null if autograd saves for other code, or for a
-  /// region that has the same tensor as an argument.
+  /// Returns the call for which autograd saves `tensor`. Null if autograd saves for other code, or
+  /// for a region that has the same tensor as an argument.
   SavedCall* call_that_saves(const at::Tensor& tensor);
 
-  /// True if `call` has expected saves. Then next_name() returns the name of the next saved tensor.
+  /// True if `call` has expected saves. If so, next_name() names the tensor that is saved next.
   bool has(const SavedCall& call) { return find(call) != nullptr; }
   const std::string& next_name(const SavedCall& call);
   /// True if code after the call has written the tensor being saved, an argument of the call.
   bool is_written(const SavedCall& call);
 
-  /// Enclose the pack hook of the tensor being saved, in which user code, and so any call, may run.
-  /// If the hook fails, the call's other expected saves are given up. end_pack() gets the call's
-  /// index.
+  /// Call them around the pack hook of the tensor being saved, because the hook is user code, which
+  /// may make calls. If the hook fails, the call's other expected saves are given up. `call` of
+  /// end_pack() is the call's index.
   void begin_pack(const SavedCall& call);
   void end_pack(size_t call, bool has_failed) noexcept;
 
  private:
-  /// Tensors in order; some may be undefined.
+  /// The expected tensors in order; some may be undefined.
   struct Expected {
     SavedCall call{};
     SavingState saving{};

@@ -18,7 +18,7 @@ void ForwardBackwards::before_backward(const EdgeList& roots) {
   region_.inner_backwards().any = true;
   if (calls_) calls_->check_backward(roots);
   if (state_.recorder) state_.recorder->give_up("a backward in the function");
-  // The observer around comes first: in a replay it sets other .grads.
+  // First, because in a replay the observer around this one sets other .grads.
   if (around()) around()->before_backward(roots);
   if (!is_replayed()) return;
   region_.inner_backwards().roots.push_back(hash_of_views(roots));
@@ -63,7 +63,7 @@ void ForwardBackwards::note_grad(const at::Tensor& tensor) {
     grads_.emplace_back(tensor, GradBefore{impl, grad, SavedVersion(grad)});
 }
 
-/// Keeps the old .grad of tensors that the backward gave a new one: Note [The .grad of a replay].
+/// Keeps the old .grad if the backward set another tensor as .grad: Note [The .grad of a replay].
 void ForwardBackwards::keep_grads() {
   for (auto& [tensor, before] : std::exchange(grads_, {})) {
     if (tensor.mutable_grad().is_same(before.grad)) {

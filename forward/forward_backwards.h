@@ -18,10 +18,10 @@
 
 namespace remat {
 
-/// Records what a replay's own backward passes are compared with, and the .grads they must find.
+/// Records what a replay's backward passes are compared with, and the .grads they must start from.
 class ForwardBackwards final : public BackwardObserver {
  public:
-  /// `calls` is null until the first named call.
+  /// `calls` points to null until the first named call.
   ForwardBackwards(ForwardState& state, const std::unique_ptr<ForwardCalls>& calls)
       : BackwardObserver(state.scope), state_(state), region_(*state.region), calls_(calls) {}
 
@@ -45,7 +45,7 @@ class ForwardBackwards final : public BackwardObserver {
   // Tensors with their .grad before the running backward.
   std::vector<std::pair<at::Tensor, GradBefore>> grads_;
   // grads_written_: tensors whose .grad a backward has written in place. grads_made_: tensors whose
-  // .grad from before a replay can restore.
+  // old .grad a replay can restore, because it was undefined or is kept.
   std::unordered_set<const c10::TensorImpl*> grads_written_;
   std::unordered_set<const c10::TensorImpl*> grads_made_;
 };

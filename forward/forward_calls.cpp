@@ -44,7 +44,7 @@ ForwardCalls::ForwardCalls(ForwardState& state, OutsideWatch& outside, ForwardSl
       collectives_(state, products_, pending_),
       ops_(state, outside, pending_, products_, saves_, collectives_, saved_) {}
 
-/// `tensors` as ops of this region see them; `replaced` owns them if they differ.
+/// Returns `tensors` as ops of this region see them; `replaced` owns them if they differ.
 c10::ArrayRef<at::Tensor> ForwardCalls::as_seen(c10::ArrayRef<at::Tensor> tensors,
                                                 c10::SmallVector<at::Tensor, 2>& replaced) const {
   if (!state_.scope.in_replay()) return tensors;
@@ -57,7 +57,7 @@ c10::ArrayRef<at::Tensor> ForwardCalls::as_seen(c10::ArrayRef<at::Tensor> tensor
 
 NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
   if (!takes_ops()) return begin_unwatched(call);
-  if (call.is_saved()) {  // First: destructors may begin calls.
+  if (call.is_saved()) {  // First, because destructors may begin calls.
     if (!call.is_op) saves_.end_expected();
     go_on();
   }
@@ -74,7 +74,7 @@ NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::
   record.first_slot = state_.region->slots().size();
   names_.insert(record.call.name);
   products_.begin_call();
-  record.threw = call.is_saved();  // Until begin_saved() has returned.
+  record.threw = call.is_saved();  // Set until begin_saved() has returned.
   if (call.is_saved()) begin_saved(record, seen);
   record.threw = false;
   open_.push_back(call.is_saved() ? Open::kSaved : Open::kRecomputed);
@@ -82,7 +82,7 @@ NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::
   return Action::kRun;
 }
 
-/// Begins a call inside a SAVE call, or in a backward inside the function.
+/// Begins a call that gets no record, inside a SAVE call or in a backward inside the function.
 NamedCalls::Action ForwardCalls::begin_unwatched(const NamedCall& call) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       !state_.is_saving || call.is_saved(), state_.where(call),
@@ -131,9 +131,8 @@ void ForwardCalls::log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arg
 }
 
 void ForwardCalls::begin_saved(CallRecord& record, c10::ArrayRef<at::Tensor> arguments) {
-  // Enters the arguments, so that a result that is an argument differs from a result that the call
-  // makes, even if no op has used it. Done before the call runs: the arguments were not made in a
-  // SAVE call.
+  // Enters the arguments in the table before the call runs, because no SAVE call made them. So a
+  // result that is an argument differs from a result that the call makes, even if no op used it.
   for (const at::Tensor& argument : arguments) {
     if (argument.defined()) outside_.origin_of(argument);
   }
@@ -143,7 +142,7 @@ void ForwardCalls::begin_saved(CallRecord& record, c10::ArrayRef<at::Tensor> arg
   if (state.preserve_rng) saved_.generators = mark_generators(state.generators);
   saves_.begin_call();
   nodes_.emplace_back(at::sequence_number::peek(), 0);
-  saved_.record = &record;  // Last, when nothing can throw any more.
+  saved_.record = &record;  // Last, because nothing can throw any more.
   state_.is_saving = true;
 }
 
@@ -179,23 +178,23 @@ void ForwardCalls::abandon_saved() noexcept {
   saves_.abandon_call();
   for (at::Tensor& argument : saved_.arguments) {
     if (!argument.defined() || saved_.has_written(argument)) continue;
-    // Hooks that the function has opened may have thrown, and are not called again.
+    // Hooks that the function has opened may have thrown, so they are not called again.
     if (const auto number = products_.product_in(argument)) products_.forget_hooks(*number);
     thrown_.read.push_back(std::move(argument));
   }
   drop_unseen(close_saved());
 }
 
-// Replays run a call that threw again, up to where it threw. Its arguments are kept when the
-// function goes on: user hooks, which may get them, cannot run while the exception propagates.
+// Replays run a call that threw again, up to where it threw, so its arguments are kept. They are
+// kept when the function goes on, because user hooks cannot run while the exception propagates.
 void ForwardCalls::keep_read_by_thrown() {
   auto read = std::exchange(thrown_.read, {});
   for (const at::Tensor& argument : read) need(argument);
   drop_unseen(std::move(read));
 }
 
-// An op that throws may have written a part, without a new version. A replay runs the call again up
-// to where it threw, and nobody compares those ops.
+// An op that throws may have written a part of a tensor without a new version. Replays run the call
+// again up to where it threw, but do not compare its ops, so such a write is refused.
 void ForwardCalls::check_thrown() const {
   if (thrown_.writing == SavedCall::kNone) return;
   TORCH_CHECK_NOT_IMPLEMENTED(
@@ -212,7 +211,7 @@ void ForwardCalls::finish() {
   collectives_.finish();
 }
 
-// Matters only inside a SAVE call of this region, of which the skipped call is then a part.
+// Matters only in a SAVE call of this region, because the skipped call is then a part of that call.
 void ForwardCalls::before_skip(c10::ArrayRef<at::Tensor> writes,
                                c10::ArrayRef<at::Tensor> arguments) {
   if (!state_.is_saving) return;
@@ -222,7 +221,7 @@ void ForwardCalls::before_skip(c10::ArrayRef<at::Tensor> writes,
 
 std::vector<at::Tensor> ForwardCalls::end_saved(const CallResults& results) {
   CallRecord& record = *saved_.record;
-  products_.end_call();  // First: results kept from here on are kept with the call's hooks.
+  products_.end_call();  // First, because results kept from here on are kept with the call's hooks.
   FirstPosition<const c10::TensorImpl*> seen;
   for (const auto i : c10::irange(results.tensors.size())) {
     const c10::TensorImpl* const impl = results.tensors[i].unsafeGetTensorImpl();
@@ -249,8 +248,8 @@ std::vector<at::Tensor> ForwardCalls::end_saved(const CallResults& results) {
 
 // Note [What dies with a SAVE call]: finalizers of tensors that the call held may run ops, named
 // calls and whole regions. In plain code these tensors die later, with the graph or with the
-// region's caller. So they are destroyed as if outside the region, once the call no longer counts
-// as running, and nothing refers to the call's record or iterates over a list that they may add to.
+// region's caller. So they are destroyed as if outside the region, when the call no longer counts
+// as running, and when nothing uses the call's record or iterates over a list that may grow.
 std::vector<at::Tensor> ForwardCalls::close_saved() noexcept {
   nodes_.back().second = at::sequence_number::peek();
   std::vector<at::Tensor> dying = ops_.end_call();
@@ -270,8 +269,8 @@ void ForwardCalls::name_saved(const std::vector<std::string>& names,
   if (state_.is_saving) saves_.name(names, tensors, open_.size());
 }
 
-// A slot counts as a read: perhaps no op outside SAVE calls reads a tensor that a custom function
-// saves. But an argument of a nested region is read by that region's ops, if at all.
+// A slot counts as a read, because it may be that no op outside SAVE calls reads a tensor that a
+// custom function saves. But arguments of a nested region are read by that region's ops, if at all.
 void ForwardCalls::before_slot(const at::Tensor& tensor) {
   if (C10_UNLIKELY(is_of_python_class(tensor)))
     collectives_.read_inside(tensor, /*reader=*/nullptr);
@@ -279,7 +278,7 @@ void ForwardCalls::before_slot(const at::Tensor& tensor) {
     state_.region->calls().product(*number).mark_in_slot(state_.region->slots().size());
   if (!state_.recorder && packs_region_input()) return;
   need(tensor);
-  // On a tape a copy has the value of its original.
+  // On a tape a copy has the value of its original, so the tape reads the original.
   if (const auto copied = copied_original(tensor); state_.recorder && copied && !copied->after_op)
     need(copied->tensor);
 }

@@ -32,8 +32,8 @@
 
 namespace remat {
 
-/// The stack of running calls. Its parts handle results and writes of SAVE calls, tensors saved in
-/// SAVE calls, ops in them, and collectives. A large class, as it also handles calls that throw.
+/// The stack of running calls. Members handle results and writes of SAVE calls, tensors saved in
+/// SAVE calls, ops in them, and collectives. The class is large: it also handles calls that throw.
 class ForwardCalls final : public NamedCalls {
  public:
   ForwardCalls(ForwardState& state, OutsideWatch& outside, ForwardSlots& slots);
@@ -58,42 +58,41 @@ class ForwardCalls final : public NamedCalls {
   /// The running SAVE call; null if there is none.
   const NamedCall* saved_call() const { return saved_.record ? &saved_.record->call : nullptr; }
 
-  /// Observer of the running SAVE call's ops.
   SavedCallOps& saved_ops() { return ops_; }
 
-  /// An op outside SAVE calls is about to run, or a SAVE call to begin.
+  /// Call it before an op outside SAVE calls runs, or before a SAVE call begins.
   void go_on() {
     saves_.before_other();
     if (C10_UNLIKELY(!thrown_.read.empty())) keep_read_by_thrown();
   }
 
-  /// The op is about to use `tensor` as argument `argument`.
+  /// Call it before the op uses `tensor`, outside SAVE calls, as argument `argument`.
   void before_use(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin) {
     products_.before_use(call, argument, tensor, origin);
   }
-  /// The op is about to read the inner tensors of `wrapper`.
+  /// Call it before the op reads the inner tensors of `wrapper`.
   void read_inside(const OpCall& call, const at::Tensor& wrapper) {
     collectives_.read_inside(wrapper, &call.info());
   }
 
-  /// A slot is about to be added for `tensor`, outside SAVE calls.
+  /// Call it before a slot is added for `tensor`, outside SAVE calls.
   void before_slot(const at::Tensor& tensor);
 
-  /// True if autograd may save the next tensor for a SAVE call: then use make_hooks().
+  /// True if autograd may save the next tensor for a SAVE call. If so, use make_hooks().
   bool takes_saved() const { return saves_.takes_saved(); }
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() { return saves_.make_hooks(); }
 
-  /// `tensor` is about to get other memory.
+  /// Call it before `tensor` gets other memory.
   void before_set_data(const at::Tensor& tensor) { saves_.before_set_data(tensor); }
 
-  /// Throws if a backward from `roots` passes a SAVE call, where a replay could not follow.
+  /// Throws if a backward from `roots` passes a SAVE call, because a replay could not follow.
   void check_backward(const EdgeList& roots) const;
 
-  /// The function has returned.
+  /// Call it when the function has returned.
   void finish();
 
  private:
-  /// SAVE calls, calls inside SAVE calls, RECOMPUTE calls, calls in a backward of the function.
+  /// SAVE calls, calls inside SAVE calls, RECOMPUTE calls, and calls in a backward in the function.
   enum class Open : uint8_t { kSaved, kInner, kRecomputed, kUnwatched };
 
   c10::ArrayRef<at::Tensor> as_seen(c10::ArrayRef<at::Tensor> tensors,
@@ -119,15 +118,15 @@ class ForwardCalls final : public NamedCalls {
   CallCollectives collectives_;
   SavedCallOps ops_;
   std::vector<Open> open_;                      // The innermost is last.
-  std::unordered_set<std::string_view> names_;  // Names in the records.
-  /// Arguments read by calls that threw, until the next op, and the index of such a call that may
-  /// have written.
+  std::unordered_set<std::string_view> names_;  // Names of all calls in the records.
+  /// `read`: arguments of calls that threw, held until the next op. `writing`: index of such a call
+  /// that may have written memory.
   struct Thrown {
     std::vector<at::Tensor> read;
     size_t writing = SavedCall::kNone;
   };
   Thrown thrown_;
-  std::vector<std::pair<uint64_t, uint64_t>> nodes_;  // Sequence numbers of nodes of SAVE calls.
+  std::vector<std::pair<uint64_t, uint64_t>> nodes_;  // Sequence numbers of SAVE calls' nodes.
 };
 
 }  // namespace remat

@@ -20,7 +20,7 @@
 namespace remat {
 namespace {
 
-/// Throws if torch.func differentiates `tensor`: its graph is not part of the region's.
+/// Throws if torch.func differentiates `tensor`: its graph is not part of the region's graph.
 void check_no_transform(const OpCall& call, const at::Tensor& tensor, const Region& region) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       !tensor.key_set().has(c10::DispatchKey::FuncTorchGradWrapper), "[checkpoint] ",
@@ -29,7 +29,7 @@ void check_no_transform(const OpCall& call, const at::Tensor& tensor, const Regi
       "vjp, jvp, jacrev, ...). Put the transform into a SAVE call, or use torch.autograd.grad.");
 }
 
-/// Throws if an op gets a generator that a replay would not find in its present state.
+/// Throws if an op gets a generator whose state a replay would not restore.
 void check_generators(const OpCall& call, c10::ArrayRef<at::Generator> named,
                       const Region& region) {
   for (size_t i = 0; i < call.info().argument_count(); ++i) {
@@ -69,7 +69,7 @@ void ForwardOps::before_op(OpCall& call, bool logged) {
   if (C10_UNLIKELY(info.is_communication())) region_.mark_communicates();
   made_ = origin_of_results(info);
   is_written_down_ = logged && state_.logs() && !casts_weight_ && is_written_down(call);
-  // Views compute nothing, so settings do not matter.
+  // Settings do not matter to views, because views compute nothing.
   const bool is_compared = (is_written_down_ || state_.recorder) && !info.is_plain_view();
   const uint64_t settings = is_compared ? region_.settings().changed(call) : 0;
   write_down(call, settings);
@@ -121,8 +121,8 @@ void ForwardOps::note_streams(const OpCall& call) {
   if (state_.recorder) state_.recorder->note_streams(call);
 }
 
-// A generator may be put back after the draw (torch.random.fork_rng): the end of the region is too
-// late to look.
+// Marks generators before the draw and not at the region's end, because a generator may be put back
+// after the draw (torch.random.fork_rng).
 void ForwardOps::before_draw(const OpCall& call) {
   const RegionEntry::Options& state = state_.settings.state;
   if (!state.preserve_rng) return;
@@ -186,7 +186,7 @@ void ForwardOps::after_op(OpCall& call) {
   });
 }
 
-/// Does nothing for other ops: those of a SAVE call in a handler.
+/// Does nothing after another op, such as one of a SAVE call in a handler.
 void ForwardOps::end_handled(const OpCall& call) {
   if (C10_LIKELY(handled_ != &call)) return;
   handled_ = nullptr;
@@ -201,8 +201,8 @@ void ForwardOps::op_threw(const OpCall& call) {
   if (state_.recorder) state_.recorder->slots().drop_handled();
 }
 
-// The log does not have this op: a replay of the function calls the handler again. The tape has it,
-// in place of the handled op: Note [Wrappers on a tape].
+// The log does not have this op, because a replay of the function calls the handler again. The tape
+// has this op instead of the handled op: Note [Wrappers on a tape].
 void ForwardOps::before_part(const OpCall& call) {
   if (!region_.intercept() || state_.is_saving) return;
   const OpInfo& info = call.info();
@@ -217,8 +217,8 @@ void ForwardOps::before_part(const OpCall& call) {
   if (state_.recorder && !is_of_python_class(call)) state_.recorder->before_op(call);
 }
 
-/// Factories in handlers are not observed. So unknown memory counts as made by the handler that
-/// writes it first. If such memory outlives the op, it existed before: check_handler_write().
+/// Factories in handlers are not observed, so unknown memory counts as made by the handler that
+/// writes it first. If the memory outlives the op, check_handler_write() takes it as older.
 void ForwardOps::adopt_unknown(const OpCall& call, const OpTensor& written) {
   const at::Tensor& tensor = *written.tensor;
   if (!state_.storages.find(written.memory).is_unknown()) return;
@@ -242,7 +242,7 @@ void ForwardOps::after_cast(const OpCall& call) {
   if (call.result(0).isTensor()) note_autocast(call.result(0).toTensor(), leaf);
 }
 
-// Called first in the next op: destructors may run ops.
+// Call it first in the next op, because destructors may run ops.
 void ForwardOps::after_cast_threw() {
   drop_unseen(std::exchange(cast_leaf_, {}));
 }
@@ -269,7 +269,7 @@ void ForwardOps::check_handler_write(const OpInfo& info, const std::string& op,
 
 void ForwardOps::adopt_part(const at::Tensor& tensor) {
   if (!state_.recorder || !state_.recorder->in_op()) return adopt(tensor);
-  state_.storages.enter_result(tensor);  // The recorder sees the whole op.
+  state_.storages.enter_result(tensor);  // The recorder records the whole op.
 }
 
 void ForwardOps::adopt(const at::Tensor& tensor) {

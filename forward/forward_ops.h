@@ -20,11 +20,10 @@
 
 namespace remat {
 
-/// Logs the ops of a forward, and passes them on to the watch over outside memory, the named calls
-/// and the tape's recorder.
+/// Logs a forward's ops, and passes them to the OutsideWatch, the named calls and the recorder.
 class ForwardOps final : public OpObserver {
  public:
-  /// `calls` is null until the first named call.
+  /// `calls` points to null until the first named call.
   ForwardOps(ForwardState& state, OutsideWatch& outside, const std::unique_ptr<ForwardCalls>& calls)
       : state_(state), region_(*state.region), outside_(outside), calls_(calls) {}
 
@@ -66,11 +65,11 @@ class ForwardOps final : public OpObserver {
   const OpCall* handled_ = nullptr;  // The running op, if a tensor subclass handles it.
   // For the running op:
   bool is_written_down_ = false;
-  bool casts_weight_ = false;                 // A cast that autocast's cache could answer.
-  Origin made_ = Origin::inside();            // Origin of the op's results, if not logged.
+  bool casts_weight_ = false;                 // A cast that autocast's cache could replace.
+  Origin made_ = Origin::inside();            // Origin of the op's results if it is not logged.
   at::Tensor cast_leaf_;                      // The leaf that is cast, if casts_weight_.
-  std::vector<GeneratorMark> marks_;          // Generators before it, if it may draw.
-  std::vector<const void*> made_by_handler_;  // Memory that its handler seems to have made.
+  std::vector<GeneratorMark> marks_;          // Generators before the op, if it may draw.
+  std::vector<const void*> made_by_handler_;  // Memory that the op's handler may have made.
 };
 
 }  // namespace remat

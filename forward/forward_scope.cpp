@@ -39,7 +39,7 @@ struct ForwardScope::State {
   ForwardBackwards backwards{shared, calls};
 };
 
-/// Stands for one slot in autograd's graph. Hooks own their region; the region does not own them.
+/// Stands for a slot in autograd's graph. Hooks own their region, so the region does not own hooks.
 class ForwardScope::SlotHook final : public torch::autograd::SavedVariableHooks {
  public:
   explicit SlotHook(State& state) : region_(state.shared.region), state_(&state) {}
@@ -97,10 +97,10 @@ ForwardScope::~ForwardScope() {
   drop_unseen(std::move(state_));
 }
 
-// Note [Kept logs]: whether a tape can be recorded is known only when the function has returned.
+// Note [Kept logs]: only when the function has returned is it known whether a tape can be recorded.
 // Until then logging goes on as if there were no tape, in case the tape is given up and the
-// function is replayed. So the tape's knowledge of memory must not affect the log. A strict tape
-// needs no log: giving up raises.
+// function is replayed. So the log must not depend on what the tape knows of memory. A strict tape
+// needs no log, because giving up raises.
 void ForwardScope::record(Tape& tape, TrustedOps trusted, bool strict) {
   ForwardState& shared = state_->shared;
   const RegionEntry::Options& state = shared.settings.state;
@@ -136,8 +136,8 @@ void ForwardScope::finish() {
   if (shared.recorder) state_->finish_tape();
 }
 
-// See Note [What the user has]: only the function can make user hooks bring a result back, and a
-// tape does not call the function.
+// See Note [What the user has]: user hooks bring a result back only when the function runs again,
+// and a tape does not call the function.
 void ForwardScope::State::finish_tape() {
   TapeRecorder& recorder = *shared.recorder;
   const auto& products = std::as_const(*shared.region).calls().products();
@@ -182,12 +182,13 @@ NamedCalls& ForwardScope::named_calls() {
   return *state.calls;
 }
 
-// Note [Nested tapes]: a function replay makes its nested regions anew. Each of these would need a
-// tape that holds the same tensors as the forward's tape, which is not guaranteed: weights that
-// autocast has cast, tensors that hooks copy. The function runs again anyway. So only in a region
-// with a tape are nested regions replayed from tapes. If the outer tape is given up later, a replay
-// of its function records tapes for the same nested regions as the forward did, whatever is known
-// about them by then: a region saves other tensors with a tape than without.
+// Note [Nested tapes]: a function replay makes its nested regions anew. Tapes of the new regions
+// would have to hold the same tensors as the forward's tapes, which is not guaranteed (casts by
+// autocast, tensors that hooks copy). Tapes would also save no time, because the function runs
+// again anyway. So nested regions are replayed from tapes only in a region with a tape. If the
+// outer tape is given up later, a replay of its function records tapes for the same nested regions
+// as the forward did, whatever is known about them by then, because a region saves other tensors
+// with a tape than without.
 bool ForwardScope::allows_tapes() const {
   const TapeRecorder* const recorder = state_->shared.recorder.get();
   return recorder && !recorder->gave_up();

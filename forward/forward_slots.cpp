@@ -23,7 +23,7 @@
 namespace remat {
 namespace {
 
-/// True if the user has opened hooks around `scope`.
+/// True if the user has opened saved-tensor hooks around `scope`.
 bool has_hooks_around(const Scope& scope) {
   const Scope* outer = scope.previous();
   while (outer && !outer->user_hooks()) outer = outer->previous();
@@ -39,18 +39,18 @@ ForwardSlots::ForwardSlots(ForwardState& state, OutsideWatch& outside)
       has_hooks_around_(has_hooks_around(state.scope)) {}
 
 Slot& ForwardSlots::add(const at::Tensor& tensor) {
-  // A functional collective may still write the inner tensors, which would change their versions.
+  // Wait for functional collectives, because later writes to inner tensors would change versions.
   if (C10_UNLIKELY(is_of_python_class(tensor))) wait_for_functional_in(tensor);
   const auto copied = copied_original(tensor);
   const at::Tensor& original = copied ? copied->tensor : saved_original(tensor);
   const bool was_read = outside_.is_read(original);
   TapeRecorder* const recorder = state_.recorder.get();
-  // A custom function saves its argument, not the stand-in that an outer replay gave its ops.
+  // A custom function saves its argument. Use the stand-in that an outer replay gave its ops.
   at::Tensor stand_in;
   if (region_.intercept() && !copied && state_.scope.in_replay())
     stand_in = OpObserver::as_seen(state_.scope, original);
   const at::Tensor& seen = stand_in.defined() ? stand_in : original;
-  // First: a tensor that a tape reads for a slot counts as read, even if no op has used it yet.
+  // First, because a tensor that a tape reads for a slot counts as read, even if no op has used it.
   if (recorder && !recorder->gave_up() && !recorder->in_op()) outside_.origin_of(seen);
   if (region_.intercept()) outside_.read_for_slot(stand_in.defined() ? seen : tensor);
   if (recorder && copied) {
@@ -62,7 +62,7 @@ Slot& ForwardSlots::add(const at::Tensor& tensor) {
   slot.log_position = region_.ops().end();
   slot.op = state_.op;
   note_memory(tensor, original, copied.has_value(), slot);
-  // Skips parts that remat itself keeps, which may show another state of the tensor.
+  // Skip parts that remat itself keeps, because they may show another state of the tensor.
   if (has_layout(tensor) && !keeps_part() && state_.logs())
     write_down(tensor, original, was_read, slot);
   return slot;
@@ -70,7 +70,7 @@ Slot& ForwardSlots::add(const at::Tensor& tensor) {
 
 void ForwardSlots::note_memory(const at::Tensor& tensor, const at::Tensor& original, bool is_copy,
                                Slot& slot) {
-  // Batch norm in training does not read the statistics that it writes.
+  // Skip what the op writes: batch norm in training saves its statistics, but does not read them.
   if (!slot.version.is_written_by_op()) {
     if (auto memory = memory_for_others(tensor))
       state_.slot_region()->add_memory_of_others(slot, *std::move(memory));
@@ -78,8 +78,8 @@ void ForwardSlots::note_memory(const at::Tensor& tensor, const at::Tensor& origi
   const bool is_input = packs_region_input() && !is_copy && !original.is_same(tensor);
   const bool is_of_function = !packs_region_input() && !saves_own();
   if (state_.saved && (is_input || ((state_.op || is_of_function) && !keeps_part()))) {
-    // A nested region keeps results of its SAVE calls: the user's writes count in the original's
-    // versions.
+    // For a result that a nested region keeps of a SAVE call, user writes count in the versions of
+    // the original on that storage.
     state_.saved->add(original, packs_call_result() ? original_on_storage(tensor) : original,
                       state_.slot_region(), slot, is_input);
   }
@@ -88,7 +88,7 @@ void ForwardSlots::note_memory(const at::Tensor& tensor, const at::Tensor& origi
 void ForwardSlots::write_down(const at::Tensor& tensor, const at::Tensor& original, bool was_read,
                               Slot& slot) {
   const bool is_given = state_.storages.is_given(original);
-  // An op that a call leaves out is not compared.
+  // Noted in the slot, too, because a replay that leaves out the op does not compare the op.
   if (state_.op && is_given) slot.layout = given_hash(original);
   if (state_.op) return;
   slot.layout = layout_hash(tensor);
@@ -99,7 +99,7 @@ void ForwardSlots::write_down(const at::Tensor& tensor, const at::Tensor& origin
     region_.outside()[origin.number()].note_saved(tensor.storage());
 }
 
-// Skips parameters under hooks: an optimizer may write them in a backward, step by step.
+// Skips parameters under hooks, because an optimizer may write each parameter during the backward.
 std::optional<ForwardMemory> ForwardSlots::memory_for_others(const at::Tensor& tensor) const {
   const bool is_own = saves_own() || packs_region_input() || keeps_part();
   if (is_own || !has_layout(tensor)) return std::nullopt;

@@ -20,8 +20,8 @@
 
 namespace remat {
 
-/// Adds a slot for a tensor that autograd saves, or keeps the tensor for the user: by the hooks and
-/// the store of the options, or in the scopes around the region.
+/// Adds a slot for a tensor that autograd saves, or has the tensor kept: by the hooks or the store
+/// of the options, or by the scopes around the region.
 class ForwardSlots {
  public:
   ForwardSlots(ForwardState& state, OutsideWatch& outside);
@@ -31,23 +31,22 @@ class ForwardSlots {
   /// Adds a slot for `tensor`, which autograd saves.
   Slot& add(const at::Tensor& tensor);
 
-  /// Keeps a value that crosses a cut.
   void keep_cut_value(CallProduct& value, const at::Tensor& tensor, Policy policy);
 
-  /// Runs `keep`, which keeps `tensor`, such that `pair` gets it or, without a pair, the scopes
-  /// around the region.
+  /// Runs `keep`, which saves `tensor`, so that `pair` gets the tensor. Without a pair, the scopes
+  /// around the region get it.
   void keep_through(const UserPair& pair, const SavedTensorInfo& info, const at::Tensor& tensor,
                     Keep reach, c10::function_ref<void()> keep);
 
-  /// The store if there is one and `may_store`; else the hooks of the options.
+  /// Returns the pair of the store if there is a store and `may_store`; else the options' hooks.
   UserPair pair_of_options(bool may_store);
-  /// True if pair_of_options() has returned `pair`, and `pair` has hooks.
+  /// True if `pair` has the hooks or the store of the options.
   bool is_of_options(const UserPair& pair) const;
 
-  /// True if user hooks, not an outer region, get what keep_through() keeps.
+  /// True if user hooks, and not an outer region, get what keep_through() keeps.
   bool gives_to_user(Keep reach, const UserPair& pair) const;
 
-  /// The memory of `tensor`, which others may have or copy. nullopt if remat itself saves `tensor`.
+  /// The memory of `tensor`, which hooks may hold or copy. nullopt if remat itself saves `tensor`.
   std::optional<ForwardMemory> memory_for_others(const at::Tensor& tensor) const;
 
   /// Throws NotImplementedError if a slot's tensor was written or exchanged through `.data`.
@@ -61,7 +60,8 @@ class ForwardSlots {
   Region& region_;
   OutsideWatch& outside_;
   const bool has_hooks_around_;  // User hooks are open around the region.
-  std::shared_ptr<const SavedTensorsHooks> offload_hooks_;  // The store as hooks, once needed.
+  std::shared_ptr<const SavedTensorsHooks>
+      offload_hooks_;  // The store as hooks; null until needed.
 };
 
 }  // namespace remat

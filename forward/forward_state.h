@@ -37,35 +37,33 @@ struct ForwardState {
   bool is_saving = false;                    ///< A SAVE call is running.
   bool has_tangents = false;                 ///< The function has made tensors with tangents.
   size_t written_down = 0;                   ///< Number of logged ops and named calls.
-  /// Number of slots when the op began that a tensor subclass handles; kNoOp if there is none.
+  /// Number of slots before the op that a tensor subclass handles; kNoOp if no such op is running.
   size_t handled_slot = kNoOp;
   static constexpr size_t kNoOp = ~size_t{0};
 
-  /// The first slot that may hold a tensor that is computed now: a handled op may already have
-  /// slots for what it writes.
+  /// Index of the first slot whose tensor may be computed from now on. A handled op may already
+  /// have slots for tensors that it has yet to write.
   size_t next_slot() const { return std::min(region->slots().size(), handled_slot); }
 
   /// True if the running code is the region's function, not a backward inside it.
   bool is_own_code() const { return torch::autograd::get_current_graph_task_id() == graph_task; }
 
-  /// The beginning of messages about `call`.
+  /// Returns the beginning of messages about `call`.
   std::string where(const NamedCall& call) const {
     return c10::str("[checkpoint] ", region->label(), ", ", call.str());
   }
 
-  /// True if ops and named calls are logged.
   bool logs() const {
     return region->intercept() && !region->ops().broken_off() &&
            region->determinism() != Determinism::kNone && is_own_code();
   }
 
-  /// Counts a logged op or named call.
   void count_written_down() {
     ++written_down;
     if (region->op_sites()) region->op_sites()->add();
   }
 
-  /// The region that slots are added to: that of the open segment if the tape is cut.
+  /// The region that slots are added to: that of the open segment, or `region` without cuts.
   const std::shared_ptr<Region>& slot_region() const {
     const TapeCutter* const cutter = recorder ? recorder->cutter() : nullptr;
     return cutter ? cutter->region() : region;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Recording what a forward reads and writes outside, keeping what replays need, and refusing the
-// rest.
+// Recording which outside memory a forward reads and writes, keeping old values that replays need,
+// and refusing writes that replays cannot repeat.
 #include "outside_watch.h"
 
 #include <c10/util/Exception.h>
@@ -33,7 +33,7 @@ Origin OutsideWatch::origin_of(const at::Tensor& tensor) {
   const void* const memory = memory_of(tensor);
   if (!memory) return Origin::inside();
   Origin origin = state_.storages.find(memory);
-  // A replay recomputes a cast that a SAVE call left in autocast's cache, like any other cast.
+  // A cast that a SAVE call left in autocast's cache counts as any cast: a replay recomputes it.
   const bool may_be_cached = origin.is_unknown() || (origin.is_in_call() && !state_.is_saving &&
                                                      autocast_source(tensor).defined());
   if (!may_be_cached) return origin;
@@ -54,24 +54,24 @@ Origin OutsideWatch::origin_of(const at::Tensor& tensor) {
 }
 
 // Note [Wrappers]: a tensor subclass with __torch_dispatch__ (DTensor, TwoTensor, ...) is
-// identified by its inner tensors, since the class makes wrappers by a constructor that no op
-// shows, and a replay makes another wrapper. If the region has made one of the inner tensors, it
-// has made the wrapper. If all are from outside, nobody can tell whether the wrapper is from
-// outside, too; so two wrappers of the same memory count as one, in the forward and in the replay.
+// identified by its inner tensors, because the class makes wrappers by a constructor that no op
+// shows, and a replay makes another wrapper. If the region has made an inner tensor, the region has
+// made the wrapper. If all inner tensors are from outside, nobody can tell whether the wrapper is.
+// So two wrappers of the same memory count as one, in the forward and in the replay.
 Origin OutsideWatch::origin_of_wrapper(const at::Tensor& wrapper) {
   const std::vector<at::Tensor> inner = inner_tensors(wrapper);
   Origin origin = state_.storages.find_made(inner);
   if (origin.is_unknown()) origin = region_.outside().find_wrapper(InnerVersions::memories(inner));
   if (origin.is_unknown()) {
-    wait_for_functional_in(wrapper);  // Its versions are noted below.
+    wait_for_functional_in(wrapper);  // Before the versions are noted below.
     origin = region_.outside().add(wrapper);
   }
   state_.storages.enter_wrapper(wrapper, origin);
   return origin;
 }
 
-// A view that the region has made has a node in the region; after a write, a view from outside has
-// one, too.
+// Does not add a view that the region has made, which has a node of the region. After a write, a
+// view from outside may have such a node, too.
 void OutsideWatch::note_captured(const at::Tensor& tensor, Origin origin) {
   if (!tensor.requires_grad()) return;
   if (origin.is_outside()) {
@@ -83,7 +83,7 @@ void OutsideWatch::note_captured(const at::Tensor& tensor, Origin origin) {
   region_.outside().add_captured(tensor);
 }
 
-// A view of a tensor subclass has its own storage, and writes memory that only the class knows.
+// Refuses writes to outside wrappers and their views: only their class knows what they write.
 void OutsideWatch::see_wrapper(const OpCall& call, size_t argument, const at::Tensor& tensor,
                                Origin origin) {
   const void* const memory = memory_of(tensor);
@@ -99,7 +99,7 @@ void OutsideWatch::see(const OpCall& call, size_t argument, const at::Tensor& te
   OutsideStorage& outside = region_.outside()[origin.number()];
   if (!outside.has_storage() && !info.reads_data()) views_memory_ = true;
   const bool writes = call.writes_argument(argument);
-  const bool is_written = writes && !accumulates_grad();  // Then note_writes() follows.
+  const bool is_written = writes && !accumulates_grad();  // If true, note_writes() follows.
   if (reads_data(info, tensor) && !is_written) read(tensor, outside);
   if (C10_UNLIKELY(outside.is_received()) && is_parameter(tensor)) refuse_unshard(info);
   note_captured(tensor, origin);
@@ -114,8 +114,8 @@ void OutsideWatch::read(const at::Tensor& tensor, OutsideStorage& outside) {
   if (const auto part = outside.part_to_keep(tensor)) keep_part(tensor, outside, *part);
 }
 
-/// A replay fills a slot with `tensor` or, if that is a copy, with its original, whether or not an
-/// op has read it.
+/// Notes that a replay reads `tensor` or, if `tensor` is a copy, its original for a slot, whether
+/// or not an op has read the tensor.
 void OutsideWatch::read_for_slot(const at::Tensor& tensor) {
   if (C10_UNLIKELY(is_of_python_class(tensor)) && state_.recorder) read_wrapper(tensor);
   const auto copied = copied_original(tensor);
@@ -129,7 +129,7 @@ void OutsideWatch::read_for_slot(const at::Tensor& tensor) {
   read(is_whole ? lay_out(original.storage(), outside.whole()) : original, outside);
 }
 
-// A tape rebuilds the wrapper from its inner tensors.
+// A tape reads the inner tensors, because it rebuilds the wrapper from them.
 void OutsideWatch::read_wrapper(const at::Tensor& wrapper) {
   for (const at::Tensor& part : inner_tensors(wrapper)) {
     if (is_of_python_class(part)) continue;
@@ -144,9 +144,9 @@ bool OutsideWatch::is_read(const at::Tensor& tensor) const {
   return origin.is_outside() && std::as_const(region_).outside()[origin.number()].is_read();
 }
 
-/// The op that is about to run writes tensors from outside. Notes the writes that also read. Memory
-/// that the op overwrites without reading counts as made once the op has run: until then a nested
-/// region may keep the old value.
+/// Notes which outside tensors the next op writes, and which of these it also reads. Memory that
+/// the op overwrites without reading counts as made only when the op has run, because until then a
+/// nested region may keep the old value.
 void OutsideWatch::note_writes(const OpCall& call) {
   for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
     const Origin origin = call.writes_argument(i) ? origin_of(tensor) : Origin::inside();
@@ -160,7 +160,7 @@ void OutsideWatch::note_writes(const OpCall& call) {
   });
 }
 
-// The values of a sparse tensor from outside are from outside.
+// True if `view` is from outside, because the values of an outside sparse tensor are, too.
 bool OutsideWatch::see_view(const at::Tensor& view) {
   if (views_memory_) origin_of(view);
   if (views_wrapper_ && memory_of(view)) wrapper_views_.insert(memory_of(view));
@@ -181,7 +181,7 @@ void OutsideWatch::begin_write(const at::Tensor& tensor, OutsideStorage& outside
   if (const auto part = outside.part_read()) keep_part(tensor, outside, *part);
 }
 
-/// Keeps a part of a tensor that the region writes, as it is now, in the scopes around the region.
+/// Keeps the present bytes of a part of a tensor that the region writes, in the scopes around it.
 void OutsideWatch::keep_part(const at::Tensor& tensor, OutsideStorage& outside,
                              const TensorLayout& part) {
   const HiddenScopes outer(state_.scope);
@@ -197,7 +197,7 @@ void OutsideWatch::keep_before_write(const at::Tensor& tensor, Origin origin) {
   if (outside.known()) keep_part(tensor, outside, outside.whole());
 }
 
-// The region may have written the leaf since: Note [Stale casts].
+// The region may have written the leaf since the cast: Note [Stale casts].
 void OutsideWatch::check_known_cast(const at::Tensor& tensor, Origin origin) {
   if (!region_.outside().logged(origin).is_cast()) return;
   const at::Tensor leaf = autocast_source(tensor);
@@ -262,7 +262,7 @@ void OutsideWatch::check_writable(const OpInfo& info, const at::Tensor& tensor,
   if (C10_UNLIKELY(outside.is_foreign())) check_unshared(info, tensor);
 }
 
-// If two tensors share memory, a replay would write a copy of one and read the other.
+// Throws if tensors share memory, since a replay would write a copy of one and read the other.
 void OutsideWatch::check_unshared(const OpInfo& info, const at::Tensor& tensor) const {
   const c10::Storage& storage = tensor.storage();
   const auto& products = std::as_const(region_).calls().products();

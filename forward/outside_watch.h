@@ -19,11 +19,11 @@
 
 namespace remat {
 
-/// True while a backward inside the region adds to a leaf's .grad. A replay gives the leaf another
-/// .grad meanwhile (LeafGrads), so no old value is needed.
+/// True while a backward inside the region adds to a leaf's .grad. No old .grad is needed then,
+/// because a replay gives the leaf another .grad (LeafGrads).
 bool accumulates_grad();
 
-/// Knows the origins of a forward's tensors, notes in the region's OutsideLog what the ops read and
+/// Knows where a forward's tensors come from, notes in the region's OutsideLog what ops read and
 /// write, keeps old values for replays, and refuses writes that replays could not repeat.
 class OutsideWatch {
  public:
@@ -31,50 +31,49 @@ class OutsideWatch {
   OutsideWatch(const OutsideWatch&) = delete;
   OutsideWatch& operator=(const OutsideWatch&) = delete;
 
-  /// The tensor's origin. A tensor that is met for the first time is from outside.
+  /// Returns the tensor's origin. A tensor that is met for the first time is from outside.
   Origin origin_of(const at::Tensor& tensor);
 
-  /// Call it before an op runs; an earlier op may have thrown.
+  /// Call it before an op runs. Forgets the last op, which may have thrown.
   void begin_op() {
     if (C10_UNLIKELY(!writes_whole_.empty())) writes_whole_.clear();
     writes_ = views_memory_ = views_wrapper_ = false;
   }
-  /// The op has `tensor`, from outside, as argument `argument`.
+  /// Call it if the op has `tensor`, which is from outside, as argument `argument`.
   void see(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);
-  /// The op has `tensor`, a tensor subclass of any origin, as argument `argument`.
+  /// Call it if the op has `tensor`, a tensor subclass of any origin, as argument `argument`.
   void see_wrapper(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);
-  /// All arguments of the op have been seen.
+  /// Call it when all arguments of the op have been seen.
   void before_writes(const OpCall& call) {
     if (writes_) note_writes(call);
   }
-  /// Memory that the op has overwritten without reading counts as made by the region from now on.
-  /// If the op has not ended, only the memory written so far.
+  /// From now on, memory that the op has overwritten without reading counts as made by the region.
+  /// If the op has not ended, this holds only for memory that it has written so far.
   void cover_written(bool op_has_ended) {
     if (C10_UNLIKELY(!writes_whole_.empty())) cover_whole_writes(op_has_ended);
   }
-  /// The op has returned `tensor`. True if the result is from outside.
+  /// Call it when the op has returned `tensor`. Returns true if the result is from outside.
   bool see_result(const at::Tensor& tensor) {
     return C10_UNLIKELY(views_memory_ || views_wrapper_) && see_view(tensor);
   }
 
-  /// Code that a replay runs again reads `tensor`, on memory of `outside`.
+  /// Notes that code which a replay runs again reads `tensor`, which lies on memory of `outside`.
   void read(const at::Tensor& tensor, OutsideStorage& outside);
-  /// A replay fills a slot from `tensor`, whether or not an op has read it.
+  /// Notes that a replay fills a slot from `tensor`, whether or not an op has read the tensor.
   void read_for_slot(const at::Tensor& tensor);
   bool is_read(const at::Tensor& tensor) const;
-  /// The region uses `tensor`, which has that origin.
+  /// Notes that the region uses `tensor`, which has that origin.
   void note_captured(const at::Tensor& tensor, Origin origin);
-  /// A SAVE call is about to write the tensor, or has written it: keeps all of its storage.
+  /// Keeps all of the tensor's storage, because a SAVE call is about to write it or has written it.
   void keep_before_write(const at::Tensor& tensor, Origin origin);
 
-  /// Throw NotImplementedError: check_writable() if the op may not write `tensor`, refuse_unshard()
-  /// always, as the op gathers weights inside the region.
+  /// Throw NotImplementedError. check_writable(): if the op may not write `tensor`.
+  /// refuse_unshard(): always, because the op gathers weights inside the region.
   void check_writable(const OpInfo& info, const at::Tensor& tensor, Origin origin) const;
   [[noreturn]] void refuse_unshard(const OpInfo& info) const;
-  /// Throws if an outside storage has changed its size.
   void check_sizes() const;
 
-  /// A leaf of that origin, or a cast of a leaf, is about to be used: Note [Stale casts].
+  /// Call it before a leaf of that origin, or a cast of a leaf, is used: Note [Stale casts].
   void check_cast(const at::Tensor& tensor, Origin origin) {
     if (C10_UNLIKELY(writes_any_)) check_known_cast(tensor, origin);
   }
@@ -95,9 +94,9 @@ class OutsideWatch {
 
   ForwardState& state_;
   Region& region_;
-  std::optional<TensorMeta> stale_cast_;           // The leaf of a stale cast.
+  std::optional<TensorMeta> stale_cast_;           // Describes the leaf of a stale cast.
   std::unordered_set<const void*> wrapper_views_;  // Views of outside wrappers, by memory.
-  bool writes_any_ = false;                        // The region has written, so far.
+  bool writes_any_ = false;                        // The region has written outside memory.
   // For the running op:
   bool writes_ = false;         // Writes memory from outside.
   bool views_memory_ = false;   // Makes a view of outside memory.
@@ -107,7 +106,7 @@ class OutsideWatch {
     at::Tensor tensor;
     SavedVersion before;
   };
-  std::vector<WholeWrite> writes_whole_;  // Writes of whole tensors, if the op ends.
+  std::vector<WholeWrite> writes_whole_;  // Writes of whole tensors, not yet covered.
 };
 
 }  // namespace remat

@@ -15,25 +15,26 @@
 
 namespace remat {
 
-/// Note [Writes that go on]: an op of c10d returns a Work, and writes until somebody has waited for
-/// the Work, which nobody observes. Before the wait the function reads only other memory, which may
-/// lie on the same storage. All bytes of a storage are copied to keep it, so the copy waits first.
+/// Note [Writes that go on]: an op of c10d returns a Work, and may write until somebody has waited
+/// for the Work, which nobody observes. Before that the function reads only other memory, but
+/// perhaps on the same storage. Keeping a storage copies all its bytes, so the copy waits first.
 ///
 /// Note [Functional collectives]: their ops return no Work; LibTorch has a table of Works by
-/// result. A process group may write results by ops on another thread, which gives them new
-/// versions. Keeping a result waits for all results of the collective, but only when an op reads
-/// one: other ranks may begin the collective only after this rank's next send. The op that wraps a
-/// result in a tensor subclass reads nothing; ops on the subclass read the inner tensors.
+/// result. A process group may write results by ops on another thread, which gives the results new
+/// versions. So keeping a result waits for all results of the collective. The wait comes only when
+/// an op reads a result, because other ranks may begin the collective only after this rank's next
+/// send. The op that wraps a result in a tensor subclass reads nothing, but ops on the subclass
+/// read the inner tensors.
 class REMAT_API PendingWrites {
  public:
-  /// `region` outlives this object; messages name it.
+  /// `region` is named in messages, and must outlive this object.
   explicit PendingWrites(const Region& region) : region_(region) {}
 
-  /// The collective of `work` writes these memories. `is_receive`: a send or receive, which must
-  /// not be waited for twice.
+  /// Notes that the collective of `work` writes `memories`. `is_receive`: the collective is a send
+  /// or a receive, whose Work must not be waited for twice.
   void add(const c10::IValue& work, bool is_receive, std::vector<const void*> memories);
 
-  /// A functional collective writes `results`.
+  /// Notes that a functional collective writes `results`.
   void add_functional(c10::ArrayRef<at::Tensor> results);
 
   /// Waits for collectives that write the memory of `tensor`, which is about to be copied.

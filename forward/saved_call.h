@@ -20,12 +20,12 @@ namespace remat {
 struct SavedCall {
   static constexpr size_t kNone = ~size_t{0};
 
-  /// A tensor that the call has written and not made.
+  /// A tensor that the call has written but not made.
   struct Written {
     at::Tensor tensor;
     Origin origin;
-    size_t argument;             ///< Its position, if an argument; else kNone.
-    bool required_grad = false;  ///< Flag before the call.
+    size_t argument;             ///< Its position among the arguments, or kNone.
+    bool required_grad = false;  ///< requires_grad before the call.
   };
 
   CallRecord* record = nullptr;  ///< Null if no call is running.
@@ -33,35 +33,35 @@ struct SavedCall {
   std::vector<at::Tensor> arguments{};
   std::vector<Written> written{};
   FirstPosition<const void*> written_memory{};  ///< Memory of `written`.
-  std::vector<GeneratorMark> generators{};      ///< Before the call.
-  size_t count = 0;                             ///< Tensors that autograd saved for the call.
+  std::vector<GeneratorMark> generators{};      ///< Marks from before the call.
+  size_t count = 0;                             ///< Number of tensors that autograd saved.
 
   bool op_runs = false;
   FirstPosition<const void*> op_memory{};  ///< Memory of the running op's arguments.
-  /// The running op makes tensors on the memory of an opaque tensor that existed before the call.
+  /// True if the running op makes tensors on memory of an opaque tensor from before the call.
   bool op_makes_part = false;
 
-  /// The call is over. Moves the tensors that it held to `dying`; see Note [What dies with a SAVE
-  /// call].
+  /// Call it when the call is over. Moves the tensors that the call held to `dying`; see Note [What
+  /// dies with a SAVE call].
   void clear(std::vector<at::Tensor>& dying) noexcept;
 
   bool has_written(const at::Tensor& tensor) const;
 
-  /// Position of the argument that is `tensor`, or shares its storage; kNone if there is none.
+  /// Position of the argument that is `tensor`, or else of one that shares its storage; else kNone.
   size_t argument_on_storage_of(const at::Tensor& tensor) const;
 
   bool op_has_argument(const at::Tensor& tensor) const {
     return op_runs && op_memory.contains(memory_of(tensor));
   }
 
-  /// True if `tensor`, which the call uses, existed before the region. Tensors that only SAVE calls
-  /// have read are in no table: their origin is unknown, like that of the running op's result.
+  /// True if `tensor`, which the call uses, existed before the region. If only SAVE calls have read
+  /// a tensor, its origin is unknown, like the origin of a new result of the running op.
   bool is_from_outside(const at::Tensor& tensor, const StorageTable& storages) const;
 
  private:
   size_t hashed_argument_on_storage_of(const at::Tensor& tensor) const;
 
-  /// First positions of arguments, by address of tensor and storage; used if there are many.
+  /// First positions by addresses of arguments and of their storages; used for many arguments.
   mutable std::unordered_map<const void*, size_t> positions_{};
 };
 

@@ -15,7 +15,7 @@
 namespace remat {
 namespace {
 
-/// True if argument `i`, which the op writes, may join the graph. Statistics do not.
+/// True if argument `i`, which the op writes, may get a node. Statistics of batch norm never do.
 bool may_join_graph(const OpCall& call, size_t i) {
   if (!c10::GradMode::is_enabled() || !call.info().writes_argument(i, /*training=*/false))
     return false;
@@ -55,7 +55,7 @@ void SavedCallOps::after_op(const OpCall& call) {
     const auto* const memory = memory_of(tensor);
     if (!memory || running_.op_memory.contains(memory)) return;
     if (running_.op_makes_part) {
-      state_.storages.enter(memory, Origin::inside());  // Not writable: in no argument.
+      state_.storages.enter(memory, Origin::inside());  // In no argument, so not writable.
     } else {
       enter_made(tensor);
     }
@@ -64,9 +64,8 @@ void SavedCallOps::after_op(const OpCall& call) {
   running_.op_runs = false;
 }
 
-// A storage that nobody else has is new, although its address may have been used before: only
-// memory that the region itself made is freed meanwhile. An in-place op returns a storage that is
-// not new.
+// A storage that nobody else holds is new, even if its address was used before: only memory that
+// the region itself made has been freed since. An in-place op returns a storage that others hold.
 void SavedCallOps::adopt(const at::Tensor& tensor) {
   const void* const memory = memory_of(tensor);
   if (!memory || !tensor.has_storage()) return;
@@ -98,7 +97,7 @@ void SavedCallOps::note_write(const OpInfo* op, const at::Tensor& tensor, Origin
   running_.written.push_back(std::move(written));
 }
 
-/// Throws NotImplementedError if a replay could not find memory that the region has made.
+/// Throws NotImplementedError if a replay could not find the written memory, made by the region.
 void SavedCallOps::check_findable(const OpInfo* op, const SavedCall::Written& written) const {
   const at::Tensor& tensor = written.tensor;
   TORCH_CHECK_NOT_IMPLEMENTED(
@@ -112,13 +111,13 @@ void SavedCallOps::check_findable(const OpInfo* op, const SavedCall::Written& wr
       "or use the policy RECOMPUTE.");
 }
 
-/// Keeps the old value for replays: of outside memory if it is a region's argument, was read
-/// before, or joins the graph by the write; of a kept product as a copy.
+/// Keeps the old value for replays. Keeps outside memory that is an argument of the region, was
+/// read before, or gets a node by the write. Copies a product that is kept.
 void SavedCallOps::keep_before_write(const SavedCall::Written& written, bool joins_graph) {
   const auto& [tensor, origin, argument, required_grad] = written;
   if (origin.is_outside()) {
     const OutsideStorage& outside = std::as_const(*state_.region).outside()[origin.number()];
-    // Nested regions may be told to skip the call, and do not see its ops.
+    // Nested regions may be told to skip the call, so they do not see its ops.
     const bool is_for_all =
         running_.record->call.keep == Keep::kAllRegions && state_.scope.previous() != nullptr;
     if (outside.is_read() || outside.is_argument() ||
@@ -159,7 +158,7 @@ std::vector<at::Tensor> SavedCallOps::end_call() noexcept {
   for (auto& storage : made_) {
     const void* const address = storage._unsafe_get_target();
     if (storage.expired()) {
-      // The address may be reused.
+      // Forget the address, because other memory may reuse it.
       state_.storages.enter(address, Origin::unknown());
     } else if (state_.storages.find(address).is_in_call()) {
       made_earlier_.push_back(std::move(storage));

@@ -26,7 +26,7 @@
 
 namespace remat {
 
-/// Tracks what a SAVE call makes and writes, and keeps the old values that a replay needs.
+/// Tracks what a SAVE call makes and writes, and keeps old values that a replay needs.
 class SavedCallOps {
  public:
   /// `running` is the SAVE call.
@@ -43,22 +43,22 @@ class SavedCallOps {
   SavedCallOps(const SavedCallOps&) = delete;
   SavedCallOps& operator=(const SavedCallOps&) = delete;
 
-  /// before_op(): an op of the call is about to run. after_op(): it has run.
+  /// Call before_op() before an op of the call runs, and after_op() when the op has run.
   void before_op(const OpCall& call);
   void after_op(const OpCall& call);
-  /// Unobserved code of the call has made `tensor`.
+  /// Notes that the call has made `tensor` by code whose ops are not seen.
   void adopt(const at::Tensor& tensor);
 
-  /// An outer scope skips a call nested in this one, which writes `writes` and has `arguments`: the
-  /// nested call's ops are not observed.
+  /// Call it when an outer scope skips a call nested in this call. The nested call writes `writes`
+  /// and has `arguments`; its ops are not observed.
   void begin_skipped(c10::ArrayRef<at::Tensor> writes, c10::ArrayRef<at::Tensor> arguments);
   bool is_skipped() const { return skipped_.has_value(); }
-  /// end_skipped(): the nested call has returned `results`. forget_skipped(): it has thrown.
+  /// end_skipped(): the nested call has returned `results`. forget_skipped(): the call has thrown.
   void end_skipped(c10::ArrayRef<at::Tensor> results);
   void forget_skipped() noexcept;
 
-  /// Hands what the call has made to the region. Returns tensors that kept addresses from being
-  /// reused; see Note [What dies with a SAVE call].
+  /// Call it when the call ends: its memory now counts as made by the region. Returns tensors that
+  /// kept their addresses from being reused; see Note [What dies with a SAVE call].
   [[nodiscard]] std::vector<at::Tensor> end_call() noexcept;
 
  private:
@@ -74,8 +74,8 @@ class SavedCallOps {
   CallSavedTensors& saves_;
   CallCollectives& collectives_;
   SavedCall& running_;
-  /// Memory that the running call has made: made_, and made_opaque_ for tensors without storage.
-  /// made_earlier_: made by all earlier calls, perhaps dead.
+  /// made_, and made_opaque_ (without storage): what the running call has made. made_earlier_: what
+  /// earlier calls have made; may be dead.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made_;
   std::vector<at::Tensor> made_opaque_;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made_earlier_;

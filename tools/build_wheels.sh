@@ -4,11 +4,11 @@
 # build_wheels.sh [MINOR ...]: builds one wheel for these minor versions of torch (default: 2.10 to 2.15) and every Python found,
 # and the sdist, into wheelhouse/. Works in build/wheels; a second call resumes an interrupted one.
 #
-# Pythons: those of REMAT_WHEEL_PYTHONS (default: 3.10 3.11 3.12 3.13 3.14), found as python3.X on PATH or in ~/.pyenv; for a
-# missing one the headers come from Debian's unstable. A torch gets bindings for those Pythons for which PyPI has it.
+# Pythons: those of REMAT_WHEEL_PYTHONS (default: 3.10 3.11 3.12 3.13 3.14), found as python3.X on PATH or in ~/.pyenv. The
+# headers of a missing Python come from Debian's unstable. Bindings are built for each pair of torch and Python that PyPI has.
 #
-# The machine may be newer than manylinux_2_28: symbols of newer versions of glibc and libstdc++ are linked into the libraries
-# (tools/wheels/newer_symbols.cpp), and auditwheel has the last word.
+# The machine may be newer than manylinux_2_28, so symbols of newer versions of glibc and libstdc++ are linked into the
+# libraries (tools/wheels/newer_symbols.cpp), and auditwheel checks the wheels.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source tools/wheels/pythons.sh
@@ -107,8 +107,8 @@ build_minor() {
   cmake --install "$build" --component python --prefix "$stage" --strip >/dev/null
 }
 
-# Builds the sdist, which also holds the wheel's metadata. Works on a copy: the build reads each file of the folder, and follows
-# links in build/.
+# Builds the sdist, which also holds the wheel's metadata. Works on a copy, because the build reads each file of the folder, and
+# follows links in build/.
 build_sdist() {
   rm -rf "$work/source" && mkdir "$work/source"
   git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$work/source"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Builds the numbers of regions and chains, and follows gradients. Cuts large regions where later
-// ops read only one earlier tensor, with a gradient, in forward and backward.
+// Builds blocks and chains, and follows gradients. Cuts large regions where later ops read only one
+// earlier tensor, in forward and backward, if that tensor has a gradient.
 #include <remat/planner/chain.h>
 
 #include <algorithm>
@@ -56,7 +56,7 @@ std::vector<Cut> choose_cuts(const Block& block, size_t max_ops) {
   return chosen;
 }
 
-/// Ops begin .. end - 1 as a region whose input is the tensor `input`.
+/// Returns ops [begin, end) as a region whose input is the tensor `input`.
 Block part_of(const Block& block, size_t begin, size_t end, int input, int output) {
   std::vector<int> index_of(block.tensors.size(), -1);
   index_of[input] = 0;
@@ -76,10 +76,9 @@ Block part_of(const Block& block, size_t begin, size_t end, int input, int outpu
   return part;
 }
 
-/// The types that replace a type: itself, or parts that follow each other.
+/// The types that replace a type: the type itself, or its parts in order.
 using TypeParts = std::vector<int>;
 
-/// Appends the parts of a type to the chain's types.
 TypeParts add_parts(Chain& chain, int type, const std::vector<Cut>& cuts) {
   TypeParts parts;
   size_t begin = 0;
@@ -114,8 +113,8 @@ std::vector<int> replaced(const std::vector<int>& types, const std::vector<TypeP
   return all;
 }
 
-/// Appends the ops of a region whose input is the tensor `input`.
-/// @return its output
+/// Appends the ops of `part`, whose input becomes the tensor `input` of `all`.
+/// @return the index of the part's output
 int append(Block& all, const Block& part, int input) {
   const auto first = static_cast<int>(all.tensors.size());
   const auto indices = [&](const std::vector<int>& tensors) {

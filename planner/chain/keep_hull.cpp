@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // For given weights of time and bytes the best policy of a region is a minimum cut. The hull's
-// corners are found recursively, each between two known ones.
+// corners are found recursively, each between two corners found before.
 #include "keep_hull.h"
 
 #include <unordered_set>
@@ -125,7 +125,7 @@ std::vector<KeepPoint> keep_hull(const Block& block, const KeepBounds& bounds,
   return Hull(block, bounds, rerun_time).run();
 }
 
-// Neighbours of the hull's sets may have lower peaks, which the hull ignores.
+// Adds neighbours of the hull's sets, which may have lower peaks: the hull ignores peaks.
 std::vector<OpSet> hull_rerun_sets(const Block& block) {
   std::vector<OpSet> sets;
   std::unordered_set<OpSet> seen;

@@ -29,8 +29,8 @@ struct KeepPoint {
 std::vector<KeepPoint> keep_hull(const Block& block, const KeepBounds& bounds,
                                  const std::vector<Ticks>& rerun_time = {});
 
-/// Sets of rerun ops at the corners, and all sets that differ from a corner's in one op; without
-/// dead ops.
+/// Returns the sets of rerun ops at the corners, and all sets that differ from a corner's set in
+/// one op. No set has dead ops.
 std::vector<OpSet> hull_rerun_sets(const Block& block);
 
 }  // namespace remat::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Note [Lower bound] in lower_bound.h: dynamic programming over the chain for a given price. Finds
-// the ops of a region that wait for each other in backward, and the memory held meanwhile.
+// Computes the bound of Note [Lower bound] in lower_bound.h, by dynamic programming over the chain
+// for a given price. Finds ops that wait for each other in backward, and memory held meanwhile.
 #include "lower_bound.h"
 
 #include <algorithm>
@@ -13,12 +13,12 @@ namespace remat::detail {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
-// Moments of earlier regions hardly improve the bound, since fewer regions lie before them.
+// Earlier regions get no moments, because with few regions before them these would improve little.
 constexpr size_t moment_regions = 4;
 constexpr size_t moments_of_region = 6;
 constexpr int max_planes = 200;
 
-/// Ops whose results reach the output.
+/// Per op: true if the output is computed from the op's results.
 std::vector<char> reaching_output(const Block& block) {
   std::vector<char> wanted(block.tensors.size(), 0);
   wanted[block.output] = 1;
@@ -33,8 +33,8 @@ std::vector<char> reaching_output(const Block& block) {
   return reaching;
 }
 
-/// The block without the needs of ops that no gradient reaches: their backward may run at any time,
-/// so a schedule need not hold anything for them.
+/// Returns the block without the needs of ops that no gradient reaches. A schedule need not hold
+/// tensors for such ops, because their backward may run at any time.
 Block with_gradient_only(Block block) {
   const std::vector<char> reached = ops_with_gradient(block);
   for (BlockTensor& tensor : block.tensors) tensor.first_backward_user = -1;
@@ -47,7 +47,7 @@ Block with_gradient_only(Block block) {
   return block;
 }
 
-/// The cost of rerunning each op; 0 if the output does not need the op: this may be its first run.
+/// Time of rerunning each op; 0 if the output does not need the op: the rerun may be its first run.
 std::vector<Ticks> rerun_times(const Block& block) {
   const std::vector<char> reaching = reaching_output(block);
   std::vector<Ticks> times;
@@ -104,7 +104,7 @@ void LowerBound::add_moments(size_t position) {
   }
 }
 
-/// The best path through the regions so far, one State per fate of the tensor between two regions.
+/// The best path through the regions so far; one State per Fate of the tensor that follows them.
 struct LowerBound::State {
   double cost = infinity;
   Step line;  ///< Sums of bytes and time
@@ -190,12 +190,12 @@ double LowerBound::total_time_us(int64_t budget_bytes) const {
 
 namespace {
 
-/// The ops whose backward waits for that of `op`, and those that it waits for, through gradients.
+/// Finds the ops whose backward waits for the backward of `op`, and those that `op` waits for.
 class Waiting {
  public:
   Waiting(const Block& block, int op)
       : block_(block), before_(block.ops.size(), 0), after_(block.ops.size(), 0) {
-    // The backward of an op comes after that of all readers of its first out.
+    // The backward of an op comes after the backward of every reader of its first out.
     after_[op] = 1;
     for (int u = op; u >= 0; --u) {
       if (after_[u]) mark_producers(u);
@@ -212,9 +212,9 @@ class Waiting {
     after_[op] = 0;
   }
 
-  /// True if v's backward waits for the op's.
+  /// True if the backward of op `v` waits for that of the given op.
   bool after(int v) const { return after_[v] != 0; }
-  /// True if w is the op, or if w's backward must end before the op's begins.
+  /// True if `w` is the given op, or if the backward of `w` must end before the given op's begins.
   bool before(int w) const { return before_[w] != 0; }
   bool input_waits() const { return input_waits_; }
   bool reaches_output() const { return before_[block_.tensors[block_.output].producer] != 0; }
@@ -245,7 +245,7 @@ BackwardMoment moment_of(const Block& block, size_t position, int op, const Wait
   for (size_t w = 0; w < block.ops.size(); ++w) {
     if (!waiting.before(static_cast<int>(w))) continue;
     for (const int in : block.ops[w].ins) {
-      // The backward of w allocates the gradient of `in`; that of the tensor's producer reads it.
+      // The backward of w allocates the gradient of `in`; the backward of its producer reads it.
       const bool to_come = in == 0 || waiting.after(block.tensors[in].producer);
       if (block.tensors[in].has_gradient && (to_come || static_cast<int>(w) == op))
         gradient[in] = 1;

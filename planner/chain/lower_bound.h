@@ -18,8 +18,8 @@ struct BackwardMoment {
   size_t position = 0;  ///< Position of the region
   int64_t held_bytes = 0;
   bool holds_input = false;
-  /// The region without the needs of backwards that do not wait for the op's, and with 0 bytes for
-  /// tensors that are already in held_bytes.
+  /// The region without needs of backwards that do not wait for the op's backward. Tensors that are
+  /// counted in held_bytes have 0 bytes here.
   Block rest;
   std::vector<std::vector<KeepPoint>> hulls = {};  ///< Hulls of `rest`, per Fate of its input
 };
@@ -50,7 +50,7 @@ class LowerBound {
   static constexpr size_t fates = 4;
 
   struct State;
-  // Per pair of fates, of a region's input and output; nullptr: impossible
+  // By the Fates of a region's input and output; nullptr if that pair is impossible
   using BestPoints = std::vector<const KeepPoint*>;
 
   void add_moments(size_t position);

@@ -115,7 +115,7 @@ class BackwardMeter {
   int64_t peak_ = 0;
 };
 
-/// All sets of ops without dead ones, for blocks of few ops.
+/// Returns all sets of ops that contain no dead ops, for blocks of few ops.
 std::vector<OpSet> all_rerun_sets(const Block& block) {
   const size_t n = block.ops.size();
   // Per op: whether a backward needs one of its outs, and which ops read one.

@@ -16,7 +16,7 @@ namespace remat::detail {
 
 namespace {
 
-/// All sets of ops that run again are tried of regions with at most this many; they are 2^ops.
+/// For regions with at most this many ops, all 2^ops sets of ops to rerun are tried.
 constexpr int exact_ops = 18;
 
 const Profile& validated(const Profile& profile) {
@@ -24,7 +24,7 @@ const Profile& validated(const Profile& profile) {
   return profile;
 }
 
-/// The row of an op of a run.
+/// Returns the row with op `op`, counted from row `first` on over rows that run as one region.
 size_t row_of(const PlannedChain& chain, size_t first, int op) {
   auto index = static_cast<size_t>(op);
   for (; index >= chain.ops(first).size(); ++first) index -= chain.ops(first).size();

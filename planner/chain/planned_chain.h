@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A profile in numbers for the planner, with their names; makes plans of schedules.
+// A profile in numbers for the planner, with the profile's names; makes plans of schedules.
 #pragma once
 
 #include <span>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Makes plans for points of the frontier, and adds the lower bound to them. Looks up points.
+// Makes plans for points of the frontier, adds the lower bound to the plans, and looks up points.
 #include <remat/planner/planner.h>
 
 #include <algorithm>
@@ -73,7 +73,7 @@ struct Planner::State {
                            std::to_string(plan.lower_bound) + ". Report this.");
   }
 
-  /// The schedule for a budget, or for the least budget that fits.
+  /// Returns the best schedule for the budget, or for the least possible budget if that is larger.
   Schedule best(int64_t budget_bytes) const {
     const int64_t least = solver.whole().front().bytes + input_bytes();
     return detail::extract_schedule(solver, std::max(budget_bytes, least) - input_bytes());
@@ -87,7 +87,7 @@ struct Planner::State {
 
 namespace {
 
-/// Replays all merged regions whole, or all regions but the last if no regions can be merged.
+/// Replays whole regions: all that can be merged or, if none can, all regions but the last.
 Schedule layer_schedule(const detail::ChainModel& model) {
   Schedule schedule;
   const size_t last = model.length() - 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Validates and digests profiles, and converts them to blocks and chains, with indices for names.
+// Validates and digests profiles, and converts them to blocks and chains with indices, not names.
 #include <unordered_map>
 
 #include <remat/planner/digest.h>

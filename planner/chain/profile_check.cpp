@@ -198,8 +198,8 @@ bool is_same_op(const Block& a, const Block& b, size_t u) {
          std::all_of(x.outs.begin(), x.outs.end(), is_same_tensor);
 }
 
-/// A merged type must have its pattern's ops, with all their numbers. Its tensors may have other
-/// names. `types`: the profile's block types in numbers.
+/// Checks that a merged type has its pattern's ops, with all their numbers. Names of tensors may
+/// differ. `types`: the profile's block types in numbers.
 void check_merged_ops(const Profile& profile, const std::vector<Block>& types,
                       const MergePattern& merge, const std::string& path) {
   const BlockType& merged = profile.block_types[merge.block_type];
@@ -283,7 +283,7 @@ void check_merges(const Profile& profile) {
   }
 }
 
-/// Keeps sums far from overflow: every region may run forward once for each region behind it.
+/// Checks that sums cannot overflow, even if every region runs once for each region after it.
 void check_totals(const Profile& profile) {
   double bytes = 0;
   for (const int type : profile.chain) {

@@ -20,7 +20,7 @@ Block to_block(const BlockType& type);
 /// The chain in numbers. Types have the indices of Profile::block_types.
 Chain to_chain(const Profile& profile);
 
-/// Sum of forward and backward times over the chain: a step in which nothing runs twice.
+/// Sum of forward and backward times over the chain: the time of a step that runs nothing twice.
 double ideal_time_us(const Profile& profile);
 
 int64_t output_bytes(const BlockType& type);

@@ -66,7 +66,7 @@ class EventWriter {
   }
 
   const Schedule& schedule_;
-  // Per first region, the `next` of each of its groups, outermost last.
+  // Per region, the `next` of each group that begins with it, the outermost group last.
   std::vector<std::vector<size_t>> groups_of_;
   std::vector<size_t> region_at_;
   std::vector<std::variant<Positions, ScheduleEvent>> tasks_;

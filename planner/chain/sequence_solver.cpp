@@ -10,7 +10,7 @@ namespace remat::detail {
 
 namespace {
 
-/// Limit on the steps of all parts, half a gigabyte. Beyond it longer parts are thinned out.
+/// Most steps in all parts, half a gigabyte. When there are more, longer parts are thinned out.
 constexpr size_t max_stored_steps = size_t{32} << 20;
 constexpr size_t thinned_steps = 500;
 
@@ -19,7 +19,7 @@ OptionDemand demand_of(const Option& option, const Block& block, int64_t gradien
           option.kept + block.output_bytes(), option.time + block.fwd + block.bwd};
 }
 
-/// Leaves out demands that another one equals or beats in all respects.
+/// Leaves out demands that another demand equals or beats in all respects.
 std::vector<OptionDemand> least_demands(const std::vector<Option>& options, const Block& block,
                                         int64_t gradient_bytes) {
   std::vector<OptionDemand> least;
@@ -33,8 +33,8 @@ std::vector<OptionDemand> least_demands(const std::vector<Option>& options, cons
   return least;
 }
 
-/// Adds a region to `pass`: peak and time of a group's regions while they run forward-only, one
-/// after the other. The peak excludes the input of region `first`.
+/// Adds a region to `pass`, the peak and time of a group's regions that run forward-only, one after
+/// the other. The peak excludes the input of region `first`.
 void add_forward_only(const ChainModel& model, size_t first, size_t region, Step& pass) {
   const int64_t input_bytes = region > first ? model.input_bytes(region) : 0;
   pass.bytes =
@@ -42,9 +42,9 @@ void add_forward_only(const ChainModel& model, size_t first, size_t region, Step
   pass.time += model.block(region).fwd;
 }
 
-/// Per first and last region, an id of the part. Two parts have the same id if their types are
-/// equal and both or neither end the chain: an id stands for the id of the part without its last
-/// region, and the type of that region.
+/// Returns an id of the part per first and last region. Two parts have the same id if their types
+/// are equal and both or neither end the chain. An id stands for a pair: the id of the part without
+/// its last region, and the type of that region.
 std::vector<int> part_ids(const std::vector<int>& chain) {
   const size_t length = chain.size();
   std::vector<int> ids(length * length, -1);

@@ -194,11 +194,11 @@ Simulation simulate(const ChainModel& model, const Schedule& schedule) {
   return Machine(model, schedule).run();
 }
 
-// The arithmetic takes only the four numbers of each region's Option.
+// Simulates no tensors, but adds up each region's Option (kept bytes, both peaks) and block sizes.
 int64_t required_bytes(const ChainModel& model, const Schedule& schedule) {
   int64_t held = model.input_bytes(0);
   int64_t most = held;
-  int64_t gradient = 0;  // gradient that waits for the running part; 0 before the first backward
+  int64_t gradient = 0;  // bytes of the output gradient that the next backward reads; 0 at first
   for (const ScheduleEvent& event : events_of(schedule, model.length())) {
     if (event.kind == ScheduleEvent::Kind::kRelease) {
       held -= model.input_bytes(event.index);

@@ -48,8 +48,7 @@ void StepMinimum::lower(const StepFunction& rest, int64_t shift, Ticks time, int
   const auto bytes_at = [&](size_t k) { return std::max(least_bytes, rest[k].bytes + shift); };
   const Step* at = step_at(rest, least_bytes - shift);
   size_t k = at == nullptr ? 0 : static_cast<size_t>(at - rest.data());
-  // Steps that improve nothing are passed over: those that take no less time than the best at their
-  // bytes.
+  // Skips steps that improve nothing: they take no less time than the best step at their bytes.
   size_t i = 0;
   for (; k < rest.size() && bytes_at(k) < stop;) {
     i = end_of_run(best_, i, [&](const Step& step) { return step.bytes <= bytes_at(k); });

@@ -12,7 +12,7 @@ namespace remat::detail {
 
 namespace {
 
-/// The planner compares times; noise below a nanosecond must not make types differ.
+/// Rounds to nanoseconds: the planner compares times, and noise must not make types differ.
 Ticks rounded_ticks(double us) {
   return to_ticks(std::round(us * 1000) / 1000);
 }
@@ -61,10 +61,11 @@ int32_t RegionBuilder::find(int32_t record) {
 void RegionBuilder::join(int32_t a, int32_t b) {
   a = find(a);
   b = find(b);
-  joined_[std::min(a, b) - region_.begin] = std::max(a, b);  // an op is named by its last record
+  joined_[std::min(a, b) - region_.begin] = std::max(a, b);  // an op has its last record's index
 }
 
-/// Joins a write, the maker of the value before it, and the readers of that value in between.
+/// Joins each write with the maker of the value that it replaces, and with the ops in between that
+/// read that value.
 void RegionBuilder::join_writes() {
   for (int32_t j = region_.begin; j < region_.end; ++j) {
     for (const StepWrite& write : graph_.profile.records[j].writes) {
@@ -78,7 +79,7 @@ void RegionBuilder::join_writes() {
   }
 }
 
-/// Joins an op to any later op whose result it reads: ops are ordered by their last records.
+/// Joins an op with any later op whose result it reads, because ops run in order of last records.
 void RegionBuilder::join_with_later() {
   for (bool changed = true; changed;) {
     changed = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The simulation: Note [Simulated engine] in copy_timeline.h.
+// The simulation of Note [Simulated engine] in copy_timeline.h.
 #include "copy_timeline.h"
 
 #include <algorithm>

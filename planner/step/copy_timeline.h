@@ -36,9 +36,9 @@ struct CopyTimes {
 
 /// Note [Simulated engine]
 /// The rules are those of offload/mover_out.cpp and mover_in.cpp, for an engine that knows the
-/// order of asks from an earlier step: once only the engine holds a value, the next put() sends the
-/// value; put() waits while more than max_leaving_bytes are being copied out; each ask prefetches
-/// the next values within prefetch_bytes. A test runs the engine and the simulation on equal steps.
+/// order of asks from an earlier step. When only the engine holds a value, the next put() sends the
+/// value. A put() waits while more than max_leaving_bytes are being copied out. Each ask prefetches
+/// the next values within prefetch_bytes. A test runs engine and simulation on equal steps.
 class REMAT_API CopyTimeline {
  public:
   /// `bytes`: size of each value. Both arguments must outlive this object.
@@ -51,7 +51,7 @@ class REMAT_API CopyTimeline {
   struct Moved {
     Where where = Where::kNowhere;
     bool is_alone = false;
-    bool is_next = false;  // being copied out, but already prefetched: its memory stays
+    bool is_next = false;  // prefetched while being copied out, so its memory stays
     bool has_left = false;
     int32_t held = 0;  // number of asks that hold the value
     size_t place = 0;

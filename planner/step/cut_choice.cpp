@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Pins long-lived storages until positions crossed by a single value are close enough, then takes
-// positions that look alike, so that the regions between them are alike too.
+// Pins long-lived storages until positions crossed by a single value are close enough. Then takes
+// positions that look alike, so that the regions between them are alike, too.
 #include "cut_choice.h"
 
 #include <algorithm>

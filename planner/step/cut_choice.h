@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Chooses cut positions so that one large value passes from region to region, by the records
+// Chooses cut positions so that one large value passes from region to region. Uses the records
 // between which each storage of a step is needed.
 #pragma once
 
@@ -40,9 +40,9 @@ struct StepRegions {
   std::vector<char> pinned;      ///< Per storage: true if always kept
 };
 
-/// Shares are of all the bytes that the step makes. Regions heavier than `most_share` are cut
-/// further if possible; recurring cuts make at most a tenth of the regions lighter than
-/// `least_share`.
+/// `most_share` and `least_share` are shares of the bytes that the step makes. Regions heavier than
+/// `most_share` are cut further if possible. Recurring cuts make at most a tenth of the regions
+/// lighter than `least_share`.
 StepRegions choose_regions(const StepGraph& graph, const ValueSpans& spans,
                            double most_share = 0.12, double least_share = 0.03);
 

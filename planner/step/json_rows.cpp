@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Reads 64-bit numbers that are text in JSON, since not all readers keep them exactly; files.
+// Reads files, and 64-bit numbers, which are text since not all JSON readers keep them exactly.
 #include "json_rows.h"
 
 #include <cerrno>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The common part of the JSON of profiles and plans: one line per row, range-checked numbers.
+// The common part of the JSON of profiles and plans: one line per row; numbers are range-checked.
 #pragma once
 
 #include <cstdint>

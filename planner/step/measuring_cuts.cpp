@@ -18,7 +18,7 @@ using detail::ValueSpans;
 
 using Positions = std::vector<int32_t>;
 
-/// Bytes of all values that cross a cut, plus those that one segment saves while it is replayed.
+/// Bytes of all values that cross a cut, plus the most bytes that one segment's replay saves.
 int64_t bytes_with(const Positions& cuts, const StepGraph& graph, const ValueSpans& spans) {
   std::vector<char> crosses(graph.profile.values.size());
   for (const int32_t p : cuts) {
@@ -36,7 +36,6 @@ int64_t bytes_with(const Positions& cuts, const StepGraph& graph, const ValueSpa
   return kept + *std::max_element(saved.begin(), saved.end());
 }
 
-/// Every stride-th cut.
 Positions thinned(const Positions& cuts, size_t stride) {
   Positions some;
   for (size_t i = stride - 1; i < cuts.size(); i += stride) some.push_back(cuts[i]);
@@ -45,8 +44,8 @@ Positions thinned(const Positions& cuts, size_t stride) {
 
 }  // namespace
 
-// Thins the cuts: if values pass from layer to layer and little else is saved, cuts between all
-// layers would keep as much as no checkpointing does.
+// Thins the cuts, because values that pass from layer to layer may be most of what is saved: cuts
+// between all layers would then keep as much as no checkpointing does.
 std::vector<int32_t> measuring_cuts(const StepProfile& profile) {
   profile.validate();
   const StepGraph graph(profile);

@@ -56,7 +56,7 @@ MemoryPlanOp read_op(const JsonValue& value) {
   return op;
 }
 
-/// Names the first op that differs, which says more than two digests.
+/// Names the first op that differs, because the name says more than two digests.
 void check_ops(const JsonValue& ops, const MemoryPlan& plan, const StepProfile& profile) {
   const std::vector<JsonValue> rows = ops.items();
   for (size_t j = 0; j < std::min(rows.size(), profile.records.size()); ++j) {
@@ -103,7 +103,7 @@ void read_offload(const JsonValue& value, MemoryPlan& plan) {
   plan.predicted_wait_us = read_share(value.at("wait_us"));
 }
 
-/// Cuts that keep too little count as damaged, too.
+/// Throws for damaged cuts. Cuts that keep too little count as damaged, too.
 void check_plan_cuts(const JsonValue& value, const StepCuts& cuts, const StepProfile& profile) {
   detail::raise_faults("memory plan", value.source(), &value.node(),
                        [&] { detail::check_cuts(cuts, profile); });

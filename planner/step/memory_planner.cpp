@@ -27,8 +27,8 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Gives ops of one kind the median of their times, since noise would make each region a type of
-/// its own.
+/// Gives ops of one kind the median of their times, because noise would otherwise make each region
+/// a type of its own.
 StepProfile with_pooled_times(StepProfile profile) {
   std::map<uint64_t, std::vector<size_t>> kinds;
   for (size_t j = 0; j < profile.records.size(); ++j) {
@@ -177,7 +177,7 @@ struct MemoryPlanner::State {
     }
   }
 
-  /// Index of the last point whose peak is within the budget, or else of the first.
+  /// Index of the last point whose peak is within the budget, or 0 if there is none.
   size_t point(int64_t budget_bytes) const {
     const auto above = std::upper_bound(
         frontier.begin(), frontier.end(), budget_bytes,

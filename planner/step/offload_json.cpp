@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The limit kNoLimit is null in JSON.
+// JSON of offload terms. The limit no_limit is null in JSON.
 #include "offload_json.h"
 
 #include <stdexcept>

@@ -15,7 +15,6 @@ void check_terms(const OffloadTerms& terms);
 
 nlohmann::ordered_json to_json(const OffloadTerms& terms);
 
-/// Reads JSON of to_json().
 OffloadTerms read_terms(const JsonValue& value);
 
 }  // namespace remat::detail

@@ -15,8 +15,8 @@ OffloadMoves::OffloadMoves(const StepGraph& graph, const StepUnits& units,
       is_put_(graph.profile.values.size(), 0),
       sent_at_(graph.profile.values.size(), never) {}
 
-/// Offloading a storage that is overwritten would free nothing: the program still has the memory.
-/// A storage that the program holds to the end stays in memory anyway.
+/// False for an overwritten storage, because the program still has its memory, so offloading would
+/// free nothing. False for a storage that the program holds to the end.
 bool OffloadMoves::may_move(int32_t value) const {
   const StepValue& of = graph_.profile.values[value];
   return !terms_.places.empty() && of.maker >= 0 && of.storage == value &&
@@ -59,7 +59,7 @@ void OffloadMoves::choose_sent() {
   std::stable_sort(sent.begin(), sent.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   int64_t away_bytes = 0;
-  std::vector<int64_t> taken(terms_.places.size(), 0);  // bytes taken in each place, in its blocks
+  std::vector<int64_t> taken(terms_.places.size(), 0);  // per place: bytes of the blocks taken
   for (const auto& [record, v] : sent) {
     const int64_t bytes = graph_.bytes(v);
     if (bytes > terms_.max_bytes - away_bytes) continue;

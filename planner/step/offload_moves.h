@@ -15,9 +15,9 @@
 namespace remat::detail {
 
 /// Note [Peaks with OFFLOAD]
-/// The speed of copies decides how long a step takes, but not its peak: an engine copies out at
-/// most max_leaving_bytes at once, and prefetches at most prefetch_bytes. So an offloaded value
-/// counts in full until it is sent, then as part of the leaving bytes, then as part of the
+/// The speed of copies decides how long a step takes, but not its peak, because an engine copies
+/// out at most max_leaving_bytes at once, and prefetches at most prefetch_bytes. So an offloaded
+/// value counts in full until it is sent, then as part of the leaving bytes, then as part of the
 /// prefetched bytes until a replay asks for it, and in full again while it is in use. A value is
 /// sent with the first put after the program has dropped it, and stays if there is no such put.
 class OffloadMoves {
@@ -42,7 +42,6 @@ class OffloadMoves {
   /// Notes that backward needs an offloaded value until the end of node `value.until`.
   void need(const HeldValue& value);
   int64_t needed_bytes() const { return needed_bytes_; }
-  /// Adds compute time.
   void compute(double us);
   /// Notes that a replay gets, or drops, a value that was given to the engine.
   void get(int32_t value) { steps_.push_back({CopyStep::Kind::kAsk, value, 0}); }
@@ -53,8 +52,8 @@ class OffloadMoves {
 
   /// Most bytes on their way out when `sent_bytes` have been sent.
   int64_t leaving_bytes(int64_t sent_bytes) const;
-  /// Most bytes on their way out and in. `sent_bytes`: bytes of all values sent in the step. Copies
-  /// may still read the memory of values that backward asked for before they had left.
+  /// Most bytes on their way out and in. `sent_bytes`: bytes of all values sent in the step. Values
+  /// that backward asked for before they had left count, because copies may still read them.
   int64_t moving_bytes(int64_t sent_bytes) const;
 
   /// Time that compute has waited for copies in the step.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Simulation of a step without remat: saved tensors are alive until their node has run.
+// Simulates a step without remat, in which a saved tensor is alive until its node has run.
 #include <algorithm>
 #include <vector>
 
@@ -65,7 +65,7 @@ class PlainStep {
         held, slot.is_dropped() ? branch_until_[slot.record] : after_forward(graph_.until(slot)));
   }
 
-  /// Holds bytes from after a record on.
+  /// Holds bytes from the end of `record` to the end of `until`.
   void hold(int64_t bytes, int32_t record, Moment until) {
     if (until <= record) return;
     made_[std::min(record + 1, graph_.size())] += bytes;

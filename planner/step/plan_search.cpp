@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Proposals of the chain planner over its whole frontier, then a local search over a grid of
-// budgets. Limits count simulations, not seconds, so that equal profiles give equal plans.
+// Takes proposals of the chain planner over its whole frontier, then searches around them over a
+// grid of budgets. Limits count simulations, not seconds, so equal profiles give equal plans.
 #include "plan_search.h"
 
 #include <algorithm>
@@ -28,8 +28,8 @@ constexpr size_t moved_shares = 8;
 constexpr size_t exact_regions = 100;  // Solving takes time with the third power of the regions.
 constexpr size_t thinned_breakpoints = 1000;
 
-/// Budgets evenly over the bytes, and again over the least quarter, where plans change most. Of
-/// budgets with equal plans only the least.
+/// Returns budgets spread evenly over the bytes, with more in the least quarter, where plans change
+/// most. Only the least of the budgets that have equal plans is returned.
 std::vector<int64_t> budgets_of(const StepFunction& times) {
   const int64_t least = times.front().bytes;
   const int64_t range = times.back().bytes - least;
@@ -55,7 +55,6 @@ void erase(std::vector<int32_t>& values, int32_t value) {
   values.erase(std::remove(values.begin(), values.end(), value), values.end());
 }
 
-/// The values, ascending by score.
 std::vector<int32_t> by_score(std::vector<std::pair<double, int32_t>> scored) {
   std::sort(scored.begin(), scored.end());
   std::vector<int32_t> values;
@@ -124,8 +123,8 @@ void PlanSearch::try_chain(const StepRegions& regions) {
   }
 }
 
-/// Tries offloading more and more of the kept values, those of the earliest records first: they are
-/// away longest, so their copies have most time.
+/// Tries offloading more and more of the kept values. Those of the earliest records come first,
+/// because they are away longest, so their copies have most time.
 void PlanSearch::try_moves() {
   std::vector<CutCandidate> candidates;
   for (const auto& [peak, candidate] : found_) candidates.push_back(candidate);
@@ -257,8 +256,8 @@ StepSimulator& PlanSearch::simulator(const CutPlaces& places) {
   return *simulator_;
 }
 
-/// Simulates, and adds a candidate that no other beats, in place of those that it beats. Of equal
-/// candidates the first found stays.
+/// Simulates a candidate. If no other candidate beats it, the candidate replaces those that it
+/// beats. Of equal candidates the first found stays.
 const StepSimulation& PlanSearch::evaluate(const CutPlaces& places, std::vector<char> keep) {
   ++evaluations_;
   StepSimulator& judge = simulator(places);

@@ -33,7 +33,7 @@ class PlanSearch {
 
   void run();
 
-  /// The candidates by peak. No other beats one in both peak and time: peaks rise while times fall.
+  /// The candidates by peak. No candidate beats another in peak and time: times fall as peaks rise.
   const std::map<int64_t, CutCandidate>& found() const { return found_; }
   int64_t evaluations() const { return evaluations_; }
 

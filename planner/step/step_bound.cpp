@@ -110,7 +110,7 @@ double least_cost(const StepGraph& graph, const NodeView& view, double us_per_by
   return sum;
 }
 
-/// Evenly chosen from the prices at which keeping a value costs as much as recomputing it.
+/// Returns prices, evenly chosen from those at which keeping a value costs as much as recomputing.
 std::vector<double> prices_of(const StepGraph& graph, const NodeView& view) {
   std::vector<double> ratios;
   for (const int32_t v : view.needed) {

@@ -12,10 +12,10 @@ namespace remat::detail {
 
 /// Note [Bound of a step]
 /// While a node of backward runs, memory holds what the node itself needs. Each value that later
-/// nodes need either is in memory, too, or its record runs again later, and then the same holds for
-/// the values that the record reads. For a price per byte the cheapest such choice is a minimum
-/// cut; each price, at each node, gives a lower bound on the time.
-/// The lower bound time >= us - us_per_byte * (budget - taken).
+/// nodes need is either in memory, too, or recomputed later. The values that its record then reads
+/// must likewise be in memory or recomputed. For a price per byte the cheapest such choice is a
+/// minimum cut; each price, at each node, gives a lower bound on the time:
+/// time >= us - us_per_byte * (budget - taken_bytes).
 struct BoundLine {
   double us = 0;
   double us_per_byte = 0;
@@ -24,7 +24,7 @@ struct BoundLine {
 
 std::vector<BoundLine> bound_of(const StepGraph& graph);
 
-/// The bound in us; 0 if nothing is known.
+/// The highest bound for the budget, in us; 0 if nothing is known.
 double least_rerun_us(const std::vector<BoundLine>& bound, int64_t budget_bytes);
 
 }  // namespace remat::detail

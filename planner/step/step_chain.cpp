@@ -11,7 +11,7 @@ namespace remat::detail {
 
 namespace {
 
-// Sums of more would overflow, since a region may run once for each region behind it.
+// Limits that keep sums from overflowing: a region may run once for each region after it.
 constexpr double most_bytes = 1e17;
 constexpr Ticks most_region_ticks = Ticks{1000000000} * 1000000;
 constexpr double most_chain_ticks = 4e18;
@@ -44,7 +44,7 @@ bool can_merge(const Chain& chain, const std::vector<int>& run) {
   return ops <= most_merged_ops && std::set<int>(run.begin(), run.end()).size() == run.size();
 }
 
-/// Adds merges for recurring sequences of different regions, so that each may be one region, too.
+/// Adds merges for recurring sequences of different regions, so that a sequence may be one region.
 void add_merges(Chain& chain) {
   std::map<std::vector<int>, int> counts;
   for (size_t first = 0; first < chain.regions.size(); ++first) {
@@ -129,7 +129,7 @@ class ScheduleReader {
   }
 
   /// True if the innermost group around the position is one segment. In the schedule the group's
-  /// second run keeps results; here that run is the segment's replay, so the cuts keep nothing.
+  /// second run keeps results. In the step that run is the segment's replay, so cuts keep nothing.
   bool runs_within_its_segment(size_t position) const {
     const PlanGroup* inner = nullptr;
     for (const PlanGroup& group : schedule_.groups) {

@@ -77,7 +77,7 @@ struct StepChain {
   std::vector<ChainRegion> regions;
 };
 
-/// The places of a schedule's cuts, and per value: true if it is kept when a unit needs it.
+/// Returns the places of a schedule's cuts and, per value, true if it is kept when a unit needs it.
 /// @param split the split chain, whose positions the schedule has
 std::pair<CutPlaces, std::vector<char>> to_cuts(const StepGraph& graph, const StepChain& chain,
                                                 const StepRegions& regions, const Chain& split,

@@ -84,7 +84,7 @@ class StepCheck {
                 std::to_string(most), "Plan a part of the step."};
   }
 
-  /// Keeps sums far from overflow.
+  /// Checks that sums stay far from overflow.
   void totals() const {
     double bytes = 0;
     for (const StepValue& value : profile_.values)
@@ -93,7 +93,7 @@ class StepCheck {
     throw Fault{"values", "1e16 bytes or less in all", std::to_string(bytes), "Give bytes."};
   }
 
-  /// Released bytes must be part of end_bytes.
+  /// Checks that released bytes are part of end_bytes.
   void released_bytes() const {
     int64_t bytes = 0;
     for (size_t v = 0; v < profile_.values.size(); ++v) {

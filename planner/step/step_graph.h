@@ -23,7 +23,7 @@ struct StepGraph {
     return maker(value) < 0 ? profile.values[value].unpacked_bytes : bytes(value);
   }
   int32_t maker(int32_t value) const { return profile.values[value].maker; }
-  /// The slot is held until the end of this node; the number of nodes means to the end.
+  /// The node at whose end the slot is freed; the number of nodes stands for the step's end.
   int32_t until(const StepSlot& slot) const {
     return slot.node < 0 ? static_cast<int32_t>(profile.nodes.size()) : slot.node;
   }
@@ -45,13 +45,13 @@ struct StepGraph {
   /// Per value: records that read its data, and those during which it is saved, ascending.
   std::vector<std::vector<int32_t>> uses;
   std::vector<int32_t> overwritten_by;  ///< Per value: a record, or `never`
-  /// Per record: slots with StepSlot::record there and a value that the step makes
+  /// Per record: slots with this StepSlot::record whose value the step makes
   std::vector<std::vector<int32_t>> slots_of_record;
   /// Per node: all slots that the node reads. A slot's unit is replayed before such a node.
   std::vector<std::vector<int32_t>> slots_of_node;
 };
 
-/// Whether a plan keeps a value; kMoved: by offloading it.
+/// Whether a plan keeps a value. kMoved: the plan keeps the value by offloading it.
 enum KeepFlag : char { kNotKept = 0, kKept = 1, kMoved = 2 };
 
 /// Hash of a record's op, of the values it reads, makes and writes, and of their sizes.

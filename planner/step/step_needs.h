@@ -37,7 +37,7 @@ class StepUnits {
   const StepUnit& operator[](int32_t unit) const { return units_[unit]; }
   int32_t segment_of(int32_t record) const { return segment_of_[record]; }
 
-  /// The group whose replay makes a kept value for units in that group; root: the forward makes it.
+  /// The group whose replay makes a kept value for its units; root if the forward makes the value.
   int32_t home(int32_t value) const { return homes_[value]; }
 
   bool properly_around(int32_t outer, int32_t inner) const;
@@ -74,15 +74,15 @@ struct UnitNeeds {
 };
 
 enum class MissingValues : uint8_t {
-  kKeep,    ///< Keep them: values that cross a cut and are not yet in the set of kept values.
+  kKeep,    ///< Keep values that cross a cut and are not yet in the set of kept values.
   kRefuse,  ///< Throw std::logic_error, since missing values are a defect.
 };
 
 /// Note [Until]
 /// A kept value, or a group's slot, is released with the last slot that depends on it. So the walk
 /// notes for every value the last node of backward that holds anything computed from the value. All
-/// slots of a unit are alive when the unit is replayed: the replay comes before their nodes, or,
-/// for a group's slots, before the replays of the units that hold these slots.
+/// slots of a unit are alive when the unit is replayed, because the replay comes before their nodes
+/// or, for a group's slots, before the replays of the units that hold these slots.
 class StepNeeds {
  public:
   StepNeeds(const StepGraph& graph, const StepUnits& units);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The events of forward, replays and backward.
+// Simulates forward, replays and backward, event by event.
 #include "step_simulator.h"
 
 #include <algorithm>
@@ -72,8 +72,8 @@ void StepSimulator::run_forward() {
   out_.offloaded_bytes += sent[n];
 }
 
-/// The record from which on a kept value takes memory besides the program's: a value in outside
-/// memory is copied when it is made; any other value counts from when its storage is overwritten,
+/// The record from which on a kept value takes memory besides the program's. A value in outside
+/// memory is copied when it is made. Any other value counts from when its storage is overwritten,
 /// or the program lets the storage go.
 int32_t StepSimulator::own_memory_from(int32_t value) const {
   if (graph_.is_outside(value)) return graph_.maker(value);
@@ -128,7 +128,7 @@ int32_t StepSimulator::memory_until(const HeldValue& kept) const {
   return is_only_value ? kept.until : storage_until_[storage];
 }
 
-/// Between forward and backward. The moment counts as that of a record after the last.
+/// Counts memory between forward and backward, as for one more record after the last.
 void StepSimulator::wait_for_backward() {
   const int64_t bytes =
       now_ + moves_.leaving_bytes(moves_.needed_bytes()) + graph_.profile.gap_bytes;
@@ -254,7 +254,7 @@ void StepSimulator::rerun_record(int32_t unit, int32_t j) {
   }
 }
 
-/// Reuses the memory if the old value is no longer needed.
+/// Gives the new value the old value's memory if the old value is no longer needed.
 void StepSimulator::write_again(int32_t unit, int32_t record, const StepWrite& write) {
   Replayed& before = replayed(unit, write.before);
   if (before.present && !is_needed_after(unit, write.before, record)) {

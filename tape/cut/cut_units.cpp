@@ -78,7 +78,7 @@ void CutUnits::add_segment() {
   group_slots_.emplace_back();
 }
 
-// The tensor's version does not matter: the slot is recomputed in new memory.
+// Saves no version of the tensor, because a replay recomputes the slot in new memory.
 bool CutUnits::add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size_t group) {
   auto& slots = tape_.parts_[group].slots;
   if (!group_slots_[group].try_emplace(ref.value, slots.size(), nullptr).second) return false;
@@ -87,7 +87,7 @@ bool CutUnits::add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size
   return true;
 }
 
-/// The value as kept, or as a group around `reader` makes it; null if `reader` must make the value.
+/// Returns the value from the forward or from a group around `reader`; null if `reader` makes it.
 std::shared_ptr<CutValue> CutUnits::outer_value(uint32_t value, size_t reader) {
   if (auto known = kept_.find(value)) return known;
   GroupSlots::mapped_type* found = nullptr;
@@ -146,7 +146,7 @@ void CutUnits::find_inputs_again(bool begin_earlier) {
   }
 }
 
-/// Gives up the group's slots that no unit inside the group reads.
+/// Gives up those slots of the group that no unit inside the group reads.
 void CutUnits::drop_unread_slots(size_t group) {
   for (const auto i : c10::irange(tape_.parts_[group].slots.size())) {
     TapeSlot& slot = tape_.parts_[group].slots[i];
@@ -155,7 +155,7 @@ void CutUnits::drop_unread_slots(size_t group) {
     const std::shared_ptr<CutValue>& value = entry->second.second;
     if (value.use_count() > 1) continue;
     slot.ref = {};
-    if (!value) regions_[group]->release(regions_[group]->slot(i));  // Else `value` does that.
+    if (!value) regions_[group]->release(regions_[group]->slot(i));  // Else `value` releases it.
     group_slots_[group].erase(entry);
   }
 }

@@ -36,7 +36,7 @@ void CutValues::laid_out_anew(uint32_t value, const at::Tensor& tensor) {
   if (const std::shared_ptr<CutValue> known = find(value)) known->kept()->expect_version(tensor);
 }
 
-// Listed values that are never made stay in the list: check_done() reports them.
+// A listed value that is never made stays next in the list, so check_done() reports it.
 void ListedValues::note_made(size_t record, size_t result, const TapeRef& ref,
                              const at::Tensor& tensor, bool is_outside) {
   if (is_done()) return;

@@ -11,7 +11,7 @@
 
 namespace remat {
 
-/// The number of the value on a tape without cuts.
+/// Returns the number that the value would have on a tape without cuts.
 uint32_t TapeComparison::number_of(uint32_t value) const {
   if (C10_LIKELY(memories_.empty())) return value;
   const auto next =
@@ -74,7 +74,7 @@ TapeDifference TapeComparison::more_bytes(size_t bytes) const {
           .got_bytes = bytes};
 }
 
-// If another op runs than was planned, the first difference may be a slot, before the op's record.
+// A slot may show that another op runs than was planned, because an op saves before its record.
 TapeDifference TapeComparison::other_slot(size_t number, uint32_t value) const {
   const ExpectedTape::Slot* const expected = slot(number);
   const size_t record = expected ? std::min<size_t>(record_, expected->record) : record_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Applying cuts to a tape that is being recorded: the segment of each value, and what crosses.
+// Applying cuts to a tape that is being recorded: which segment makes a value, and what crosses.
 #include <remat/tape/tape_cutter.h>
 
 #include <c10/util/Exception.h>
@@ -93,7 +93,7 @@ bool TapeCutter::plans_slot(size_t number, const TapeRef& ref) {
   if (!comparison_ || phase_ == Phase::kRest) return true;
   if (phase_ == Phase::kDiffers) return false;
   const ExpectedTape::Slot* const slot = comparison_->slot(number);
-  // The plan depends only on the segment that saves the slot's tensor, not on the record.
+  // The record does not matter, because the plan depends only on the segment that saves the tensor.
   if (slot && slot->value == comparison_->value_of_slot(ref) &&
       segment_of(slot->record) == segment_)
     return true;
@@ -112,7 +112,7 @@ void TapeCutter::compare_record() {
   next_cut_ = looks ? NextCut::kLook : NextCut::kPlanned;
 }
 
-/// Counts a record of a tape that is cut while it is recorded.
+/// Counts a record of a tape that gets its cuts while it is recorded.
 void TapeCutter::count_record() {
   rest_.wrote(tape_, tape_.records().back());
   next_cut_ = rest_.is_look_due() ? NextCut::kLook : NextCut::kPlanned;
@@ -129,7 +129,7 @@ void TapeCutter::look_for_cut() {
   next_cut_ = crossing + crossing_bytes_ <= most ? NextCut::kHere : NextCut::kPlanned;
 }
 
-/// Bytes that replays of the open segment recompute for autograd, by value.
+/// Bytes that autograd saves of each value that replays of the open segment recompute.
 std::unordered_map<uint32_t, size_t> TapeCutter::bytes_saved() const {
   std::unordered_map<uint32_t, size_t> saved;
   if (phase_ == Phase::kDiffers) return saved;  // The forward keeps what the segment saves.
@@ -144,7 +144,7 @@ std::unordered_map<uint32_t, size_t> TapeCutter::bytes_saved() const {
   return saved;
 }
 
-/// Compares the end of the tape with the plan's.
+/// Compares the end of the tape with the end that the plan expects.
 void TapeCutter::compare_end(size_t slots) {
   const bool is_plan_done = segment_ == positions_.size() && listed_.is_done();
   if (phase_ == Phase::kPlan && !(is_plan_done && comparison_->is_end_expected(slots)))
@@ -152,8 +152,8 @@ void TapeCutter::compare_end(size_t slots) {
   if (phase_ == Phase::kPlan) compare_dropped_slots();
 }
 
-/// If a slot that the plan drops is alive, the tape differs: units that miss inputs then begin at
-/// the start of the tape.
+/// A slot that the plan drops may be alive. The tape then differs from its plan, so units that miss
+/// inputs begin at the start of the tape.
 void TapeCutter::compare_dropped_slots() {
   std::optional<size_t> held;
   units_.for_each_slot(segment_, [&](size_t number, const TapeSlot& slot, bool /*is_live*/) {
@@ -180,13 +180,13 @@ bool TapeCutter::is_of_other_segment(uint32_t value) const {
 }
 
 bool TapeCutter::may_cross(uint32_t value) const {
-  if (phase_ == Phase::kDiffers) return false;  // No replay runs the reader.
+  if (phase_ == Phase::kDiffers) return false;  // No replay runs the op that reads the value.
   return !listed_ || phase_ != Phase::kPlan || listed_.contains(value);
 }
 
-/// Keeps the listed values of the record that has just been made, unless the record differs from
-/// the plan. Values to offload are moved at once, even if units of the same group read them first,
-/// and are held until finish() for late readers.
+/// Keeps the listed values of the last record, unless that record differs from the plan. A value to
+/// offload is moved at once, even if units of its group read it first, and is held until finish(),
+/// because later units may read it.
 void TapeCutter::keep_listed() {
   for (const ListedValues::Made& made : listed_.take_made()) {
     if (phase_ != Phase::kPlan) break;

@@ -27,7 +27,7 @@ template <class Use>
 auto with_known(uint64_t key, Use&& use) {
   auto& [mutex, all] = table();
   const std::lock_guard<std::mutex> lock(mutex);
-  // Region names with counters must not fill the memory. Forgotten entries are learned again.
+  // Empty a full table, because region names may contain counters. Entries are learned again.
   if (all.size() >= kMaxKnown && !all.contains(key)) all.clear();
   return use(all[key]);
 }

@@ -70,7 +70,7 @@ void SlotRecorder::end_op() {
   }
 }
 
-// Handles copies that a nested region keeps before a write. Unwritten bytes differ in each run.
+// A copy that a nested region keeps before a write has the value of `original`.
 void SlotRecorder::add_copy(const at::Tensor& copy, const at::Tensor& original, bool after_op) {
   if (drop_if_gave_up()) return;
   const NewSlot slot = new_slot();
@@ -88,6 +88,7 @@ void SlotRecorder::resolve_copy(const NewSlot& slot, const at::Tensor& copy,
       ValueRecorder::unsupported(original) ? TapeValue::kNone : values_.value_of(original);
   if (value == TapeValue::kNone) return resolve(slot, copy, {}, /*in_op=*/false);
   TapeValue& of = tape_.values_[value];
+  // A copy of unwritten memory cannot be recomputed, because the bytes differ in each run.
   if (of.is_uninitialised && copy.nbytes() > kMaxUnwrittenBytes) {
     if (cutter_) cutter_->plans_slot(slot.number, {});
     hold(slot, copy);
@@ -97,7 +98,7 @@ void SlotRecorder::resolve_copy(const NewSlot& slot, const at::Tensor& copy,
   }
 }
 
-/// The value of `tensor` if it is an argument that the op does not write; else undefined.
+/// Returns the value of `tensor` if `tensor` is an argument that the op does not write.
 TapeRef SlotRecorder::given_ref(const at::Tensor& tensor) const {
   const auto given = op_.given_tensors.find(tensor.unsafeGetTensorImpl());
   if (!given || op_.written_values.contains(op_.given[*given].value)) return {};
@@ -110,13 +111,14 @@ bool SlotRecorder::is_of_last_record(uint32_t value) const {
 }
 
 // Note [The value before a write]: an in-place op whose backward needs the earlier value saves a
-// copy that autograd makes unobserved. The copy has the value that the op's record overwrites.
+// copy, which autograd makes without an op that remat sees. The slot gets the overwritten value.
 void SlotRecorder::resolve(const NewSlot& slot, const at::Tensor& tensor, TapeRef found,
                            bool in_op) {
   if (values_.gave_up()) return;
   TapeRef& ref = slot_at(slot).ref = found;
   const bool is_of_op = in_op && !op_.makes_views && ref.defined() && is_of_last_record(ref.value);
-  // Memory from outside may be written before backward, if backward does not read it: no hash.
+  // Outside memory may legally be overwritten before backward if its node never reads it. A hash
+  // taken now would then report a false mismatch, so take none.
   const bool is_from_outside =
       ref.defined() && tape_.values_[ref.value].source == TapeValue::Source::kOutside;
   if (tape_.has_hashes_ && !is_from_outside && !(is_of_op && leaves_gaps(*op_.record.op, tensor)))
@@ -137,7 +139,8 @@ void SlotRecorder::resolve(const NewSlot& slot, const at::Tensor& tensor, TapeRe
     const uint32_t value = op_.written[0].before;
     before = values_.ref_in(value, op_.written[0].tensor);
   }
-  // A copy that the plan does not cover is held itself: its value before the write is not kept.
+  // If the plan does not cover the slot, hold the copy, because the plan does not keep the
+  // overwritten value from which the copy could be recomputed.
   const bool is_planned = !cutter_ || cutter_->plans_slot(slot.number, before);
   if (is_copy && is_planned) {
     ref = before;
@@ -150,7 +153,8 @@ void SlotRecorder::resolve(const NewSlot& slot, const at::Tensor& tensor, TapeRe
 // has none of its own. So instead of an op on such tensors the tape has the ops on plain tensors
 // that the class's handler calls. A slot for a tensor subclass has the parts that
 // __tensor_flatten__ names: a replay runs no Python except the class's __tensor_unflatten__, once
-// per slot. On a cut tape, records may have made one part at most, the slot's value for plans.
+// per slot. On a cut tape at most one part may have been made by a record, because plans count a
+// slot as one value.
 void SlotRecorder::begin_handled(const OpCall& call) {
   drop_handled();
   in_handled_ = true;
@@ -171,7 +175,7 @@ void SlotRecorder::drop_handled() {
   handled_pending_.clear();
 }
 
-// A tensor that the op writes is saved as it is after the op.
+// If the op writes the wrapper, fills the slot after the op, because the slot has the new value.
 void SlotRecorder::add_wrapper(const at::Tensor& wrapper) {
   const NewSlot slot = new_slot();
   const bool is_written =

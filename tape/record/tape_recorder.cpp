@@ -22,8 +22,8 @@ constexpr size_t kMaxArguments = 64;
 constexpr const char* kUnwrittenPart =
     "more than 4 MiB that no op wrote, after empty(), of which it writes parts";
 
-/// True for ops that write an argument without reading it. Library ops count as such, since nothing
-/// says whether they read it.
+/// True for ops that write an argument without reading it. Library ops count, too, because their
+/// schemas do not say whether they read an argument that they write.
 bool overwrites(const OpInfo& op) {
   return op.is_of_library() || op.operator_name().overload_name.ends_with("out") ||
          op.facts().has(OpFact::kOverwrites) || op.facts().has(OpFact::kFills);
@@ -57,7 +57,7 @@ void TapeRecorder::before_op(const OpCall& call) {
   if (op_.runs) return values_.give_up("an op that threw, after which the function went on");
   const OpInfo& info = call.info();
   if (info.is_communication()) return values_.give_up(call, "a collective that replays call again");
-  // A step profile does not count views that a Python handler makes.
+  // Views that a Python handler makes begin no segment: a step profile does not count them.
   if (cutter_ && !(slots_.in_handled() && info.is_plain_view())) enter_segment();
   op_.runs = true;
   op_.has_run = false;
@@ -219,7 +219,7 @@ void TapeRecorder::add_writes(const OpCall& call) {
   }
 }
 
-/// The current record makes `value`, as result number `result`.
+/// Notes that the current record makes `value` as its result number `result`.
 void TapeRecorder::note_made(size_t result, uint32_t value, const at::Tensor& tensor) {
   if (!cutter_) return;
   cutter_->made(tape_.records_.size(), result, values_.ref_in(value, tensor), tensor,
@@ -246,7 +246,7 @@ void TapeRecorder::drop_record() {
   tape_.refs_.resize(op_.record.refs.begin);
 }
 
-/// If another segment made the memory of `ref`, replaces it by memory of the open segment.
+/// If another segment made the memory of `ref`, `ref` becomes memory that the open one allocates.
 void TapeRecorder::make_memory_here(const at::Tensor& tensor, TapeRef& ref) {
   if (!cutter_ || !cutter_->is_of_other_segment(ref.value)) return;
   const uint32_t value = values_.add_memory(tensor, ref.value);
@@ -268,7 +268,7 @@ void TapeRecorder::before_saved_write(const at::Tensor& tensor) {
   if (value != TapeValue::kNone) keep_value(tensor, value);
 }
 
-/// `tensor`, which has `value`, is about to be written: holders of an alias copy the memory first.
+/// Call it before a write to `tensor`, which has `value`: holders of an alias copy the memory.
 void TapeRecorder::keep_value(const at::Tensor& tensor, uint32_t value) {
   if (cutter_) cutter_->before_write(value, tensor);
   values_.before_write(tensor, value);
@@ -280,7 +280,7 @@ void TapeRecorder::save_value(const at::Tensor& tensor, Policy policy) {
   if (ref.defined()) cutter_->save(ref, tensor, values_.is_outside(tensor), policy);
 }
 
-// In an outer region's replay, a tensor may by now be a shadow, without a value: Note [Shadows].
+// Skips shadows of an outer region's replay, which have no value: see Note [Shadows].
 void TapeRecorder::save_results(const OpCall& call, Policy policy) {
   for_each_result_tensor(call, [&](const at::Tensor& tensor) {
     const void* const memory = memory_of(tensor);

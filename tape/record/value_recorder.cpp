@@ -22,7 +22,7 @@ namespace {
 
 constexpr uint32_t kNone = TapeValue::kNone;
 
-/// True if both tensors are wrapped numbers of the same value, which is common.
+/// True if both tensors are wrapped numbers of the same value.
 bool is_same_number(const at::Tensor& a, const at::Tensor& b) {
   const auto is_readable = [](const at::Tensor& tensor) {
     return tensor.unsafeGetTensorImpl()->is_wrapped_number() && tensor.device().is_cpu() &&
@@ -81,8 +81,8 @@ void ValueRecorder::note_version(const at::Tensor& tensor, uint32_t value) {
   if (counter.enabled()) versions_[value] = {counter, counter.current_version()};
 }
 
-/// See Note [Writes that no op shows]. A lower version means that the counter was put back
-/// (_unsafe_preserve_version_counter).
+/// See Note [Writes that no op shows]. A version below the noted one is no write, because
+/// _unsafe_preserve_version_counter has put the counter back.
 bool ValueRecorder::is_written_unseen(uint32_t value) const {
   if (value >= versions_.size()) return false;
   const Version& version = versions_[value];
@@ -105,7 +105,7 @@ uint32_t ValueRecorder::add_held(const at::Tensor& tensor) {
   return add_value(TapeValue::Source::kHeld, tape_.held_.size() - 1);
 }
 
-// Memory from inside without a value belonged to a SAVE call that ended and freed the memory.
+// Memory made inside that has no value is new: its SAVE call has ended and freed the old memory.
 bool ValueRecorder::is_new(const void* memory) const {
   const Origin origin = storages_.find(memory);
   return origin.is_unknown() || (origin.is_inside() && storages_.value(memory) == kNone);
@@ -180,7 +180,7 @@ bool ValueRecorder::is_outside(const at::Tensor& tensor) const {
 
 void ValueRecorder::adopt(const at::Tensor& tensor) {
   if (gave_up()) return;
-  if (C10_UNLIKELY(is_of_python_class(tensor))) return;  // Identified by its inner tensors.
+  if (C10_UNLIKELY(is_of_python_class(tensor))) return;  // The wrapper's inner tensors have values.
   const void* const memory = memory_of(tensor);
   if (!memory || !is_new(memory)) return;
   if (const char* const what = unsupported(tensor)) return give_up(what);
@@ -225,9 +225,8 @@ bool ValueRecorder::hold_unwritten(const at::Tensor& tensor, TapeRef& ref, size_
 }
 
 /// Note [Writes that no op shows]: another thread of the function may write what a record has made,
-/// or a custom function may report a write (mark_dirty). Version counters count both. How to
-/// recompute the result is unknown, so the tape holds the bytes as they are when the memory is used
-/// again.
+/// or a custom function may report a write (mark_dirty). Version counters show both writes. Nobody
+/// knows how to recompute the result, so the tape holds the bytes as they are at the next use.
 uint32_t ValueRecorder::hold_written_unseen(const at::Tensor& tensor) {
   const uint32_t held = add_held(view_storage(clone_bytes(tensor.storage()).storage(), tensor));
   const Origin origin = storages_.find(memory_of(tensor));
@@ -267,14 +266,15 @@ void ValueRecorder::hold_outside(OutsideLog& outside, const std::vector<bool>& n
     starts_from[number] = true;
     if (outside[number].is_written() || outside[number].whole_argument()) continue;
     const at::Tensor& tensor = outside_tensors_[number];
-    // Held directly, not as slots of an outer region, whose replay does not find a cast that its
-    // forward took from autocast's cache. A leaf is a leaf in the replay, too, but a view of a leaf
-    // may not be. Nobody keeps gathered weights.
+    // Hold weights and casts directly, not as slots of an outer region. The outer replay does not
+    // find a cast that its forward took from autocast's cache. Only leaves count as weights, since
+    // a view of a leaf may be no leaf in the replay. Nobody else keeps gathered weights.
     const bool is_weight =
         (tensor.is_leaf() && tensor.requires_grad()) || outside[number].is_gathered();
     if (is_weight || tensor.is_inference() || outside[number].is_cast()) {
-      // A view is held without its base, which may later get a node that owns this region:
-      // torch.jit gives detached weights such a node when its graph has run.
+      // Hold a view without its base. The base may later get a node that owns this region
+      // (torch.jit gives detached weights such a node when its graph has run), and would then be in
+      // a cycle.
       tape_.outside_[number].leaf = tensor.is_view() ? variable_data(tensor) : tensor;
     } else {
       hold_whole(tape_.outside_[number], tensor);
@@ -285,7 +285,7 @@ void ValueRecorder::hold_outside(OutsideLog& outside, const std::vector<bool>& n
   }
 }
 
-/// Holds the whole storage, even if `tensor` is a part: hooks may keep only what they are given.
+/// Saves the whole storage, even if `tensor` is a part: hooks may keep only what they get.
 void ValueRecorder::hold_whole(Tape::Outside& outside, const at::Tensor& tensor) {
   outside.meta.emplace(tensor);
   outside.storage = HeldStorage(tensor);

@@ -67,7 +67,8 @@ void TapeReplayer::replay_part(const Region& root, const Region& region, size_t 
                               tape_.failure(), ". Do not catch the error that the forward threw.");
   const auto reported =
       traced([&](TraceSink& sink, bool begins) { sink.tape_replay(region, root, begins); });
-  // Gathers weights in the forward's order, even if not read: another rank may call its function.
+  // Gathers even weights that no record reads, in the forward's order, because another rank may
+  // replay the same region by its function, which gathers all of them.
   root.outside().gather_again();
   TapeRun run(tape_, root, *entry_, region, unit, inputs);
   run.fetch();

@@ -56,7 +56,7 @@ bool TapeRun::runs(const TapeRecord& record) const {
       record, [&](uint32_t value) { return last_use_[value] != 0 && !live_[value].given; });
 }
 
-// The step of a record is its index plus 1; 0 stands for none.
+// The step of a record is its index plus 1, because 0 stands for no step.
 void TapeRun::mark() {
   for (const auto i : c10::irange(slot_wanted_.size())) {
     const TapeSlot& slot = part_.slots[i];
@@ -74,8 +74,8 @@ void TapeRun::mark() {
   }
 }
 
-// First fetches values that groups make, outer groups before inner groups, as the planner counts:
-// while a group is replayed, only values of the groups around it have been fetched.
+// First fetches values that groups make, those of outer groups first. The planner counts on this
+// order: while a group is replayed, only values of the groups around it have been fetched.
 void TapeRun::fetch() {
   c10::SmallVector<const CutValue*, 8> wanted;
   for (const auto& input : given_) {
@@ -95,7 +95,7 @@ void TapeRun::fetch() {
   });
 }
 
-/// True if only this run has the memory of `tensor`, which fetch() has returned, and may write it.
+/// True if this run alone has the memory of `tensor`, which fetch() returned, so that it may write.
 bool TapeRun::is_made_by_fetch(const TapeValue& value, const at::Tensor& tensor) const {
   if (value.source == TapeValue::Source::kMemory) return true;
   if (value.source != TapeValue::Source::kOutside || !tensor.has_storage()) return false;
@@ -119,8 +119,8 @@ at::Tensor TapeRun::fetch(const TapeValue& value) const {
   }
 }
 
-// If a tensor was passed twice, the first of these arguments holds it. Hooks may have brought the
-// tensor back with other strides.
+// If a tensor was passed twice, only the first of its arguments holds it. Its strides may be others
+// than in the forward, if hooks have brought it back.
 at::Tensor TapeRun::fetch_argument(size_t outside) const {
   const std::optional<size_t> number = root_.outside()[outside].whole_argument();
   if (!number) return {};
@@ -144,7 +144,7 @@ at::Tensor TapeRun::fetch_outside(const TapeValue& value) const {
     return c10::str("[replay] ", region_.label(), ", ", outside.meta().str());
   };
   const bool has_its_memory = outside.address() == memory_of(tensor);
-  // A copy that hooks have brought back is unchanged, and stands for memory that was given up.
+  // Hooks may bring back a copy after the memory was given up. The copy counts as unchanged.
   const at::Tensor now(outside.first_tensor().lock());
   const bool is_exchanged = has_its_memory || (now.defined() && now.numel() > 0)
                                 ? outside.is_exchanged()
@@ -189,9 +189,9 @@ void TapeRun::run() {
   }
 }
 
-// Note [Results that are arguments]: an out= op returns its arguments, and LibTorch's boxing of ops
-// with several results drops those from the stack before it copies them. Usually the caller owns
-// these tensors; in a TapeRun only the stack and written_arguments_ do.
+// Note [Results that are arguments]: an out= op returns its arguments. For ops with several
+// results, LibTorch's boxing drops the arguments from the stack before it copies these results.
+// Callers usually own the tensors, but here only the stack and written_arguments_ do.
 void TapeRun::execute(const TapeRecord& record, uint32_t step) {
   const bool of_library = record.op->is_of_library();
   prepare_writes(record, step);
@@ -211,7 +211,7 @@ void TapeRun::execute(const TapeRecord& record, uint32_t step) {
   drop_used(record, step);
 }
 
-// The new value takes over the memory if nobody needs the old value any more.
+// The new value takes over the old value's memory if no later step needs the old value.
 void TapeRun::prepare_writes(const TapeRecord& record, uint32_t step) {
   for (const TapeWrite& write : tape_.writes(record)) {
     Live& before = live_[write.before];
@@ -310,7 +310,7 @@ void TapeRun::drop_used(const TapeRecord& record, uint32_t step) {
   written_arguments_.clear();
 }
 
-/// False for memory that existed before the run: memory of a tensor from outside or a kept tensor.
+/// False if the memory existed before the run, in a tensor from outside or in a kept tensor.
 bool TapeRun::is_new(uint32_t number) const {
   const TapeValue& value = tape_.values()[number];
   const void* const memory = memory_of(live_[number].tensor);
@@ -347,7 +347,7 @@ at::Tensor TapeRun::make_wrapper(const TapeSlot::Special& wrapper, size_t number
   return wrapper.unflatten(parts).tensor_data();
 }
 
-// In an outer region's replay, `value` may be a placeholder, without bytes to compare.
+// In an outer region's replay, `value` may be a placeholder, which has no bytes to compare.
 void TapeRun::check_hash(const TapeSlot& slot, size_t number, const at::Tensor& value) const {
   const uint64_t hash = hash_of(value);
   if (hash == 0 || hash == slot.hash) return;

@@ -26,8 +26,8 @@ namespace remat {
 
 class CutValue;
 
-/// A T for each value of a tape, default-constructed at first: a list for the values that a part
-/// makes, a map for other values that it uses. So a run costs no more than its part.
+/// Has a T for each value of a tape, default-constructed at first. A list has the values that one
+/// part makes, and a map the other values that the part uses, so a run costs no more than its part.
 template <class T>
 class ByValue {
  public:
@@ -40,7 +40,6 @@ class ByValue {
     return other == others_.end() ? none_ : other->second;
   }
 
-  /// Calls f(value, T).
   template <class F>
   void for_each(F&& f) {
     for (size_t i = 0; i < made_.size(); ++i) f(static_cast<uint32_t>(first_ + i), made_[i]);
@@ -61,27 +60,26 @@ class TapeRun {
  public:
   using Inputs = c10::ArrayRef<std::shared_ptr<const CutValue>>;
 
-  /// Replays part `unit` of the tape. `root` is the user's region, which has the logs, and `entry`
-  /// has its arguments; `region` has the slots, `inputs` are the values from other units.
+  /// Replays part `unit` of the tape. `root` is the user's region, which has the logs; `entry` has
+  /// its arguments. `region` has the part's slots, and `inputs` are values from other units.
   TapeRun(const Tape& tape, const Region& root, const RegionEntry& entry, const Region& region,
           size_t unit, Inputs inputs);
 
-  /// Fetches the inputs of the records. May replay outer regions.
+  /// Fetches the values from outside the part that its records read. May replay outer regions.
   void fetch();
 
-  /// After fetch(): run() runs the records, with no scope open, then fill() fills `slots`.
+  /// Call both after fetch(). run() runs the records, with no scope open; fill() fills `slots`.
   void run();
   void fill(ReplayedSlots& slots);
 
  private:
   struct Live {
-    at::Tensor tensor;                    // A tensor on the value's memory.
-    bool owned = false;                   // The run may write there.
+    at::Tensor tensor;                    // Shows the value's memory; the layout may be another.
+    bool owned = false;                   // The run may write this memory.
     bool given = false;                   // The value is one of the part's inputs.
-    uint32_t written = TapeValue::kNone;  // The value after the running op's write.
+    uint32_t written = TapeValue::kNone;  // The memory's value after the running op's write.
   };
 
-  /// One past the last record.
   size_t end() const { return std::min<size_t>(part_.end, tape_.records().size()); }
   void mark();
   bool runs(const TapeRecord& record) const;
@@ -116,7 +114,7 @@ class TapeRun {
   std::vector<bool> slot_wanted_;
   torch::jit::Stack stack_;
   torch::jit::Stack written_arguments_;                       // Keeps out= arguments alive.
-  std::vector<std::pair<uint32_t, Live>> given_and_written_;  // Inputs that the op makes.
+  std::vector<std::pair<uint32_t, Live>> given_and_written_;  // Inputs that the op also makes.
 };
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Searching from the slots of a unit back to the values that it does not make itself.
+// Searching from a unit's slots back to the values that the unit reads but does not make.
 #include <remat/tape/unit_inputs.h>
 
 #include <c10/util/irange.h>
@@ -23,7 +23,7 @@ class InputSearch {
   InputSearch(const Tape& tape, const TapePart& part, Given given, std::vector<bool>& needed)
       : tape_(tape), part_(part), given_(given), needed_(needed) {}
 
-  // Other threads may free slots meanwhile.
+  // Reads `live` of a slot once, because other threads may free slots meanwhile.
   Found run(const Region& region) {
     std::vector<size_t> live;
     for (const auto i : c10::irange(part_.slots.size())) {
@@ -65,7 +65,7 @@ class InputSearch {
       found_.missing.push_back(ref.value);
   }
 
-  /// The records that replays of the unit run, the last one first.
+  /// Returns the records that replays of the unit run, the last record first.
   std::vector<uint32_t> walk_back() {
     std::vector<uint32_t> running;
     for (uint32_t i = part_.end; i > part_.begin; --i) {
@@ -82,7 +82,7 @@ class InputSearch {
     return running;
   }
 
-  /// Finds the inputs that each value is made from, record by record.
+  /// Finds the inputs from which each value is made, record by record.
   void trace(const std::vector<uint32_t>& running) {
     for (const uint32_t number : running) {
       const TapeRecord& record = tape_.records()[number];
@@ -122,9 +122,9 @@ UnitInputs::Found UnitInputs::find(
   return InputSearch(tape, part, given, needed).run(region);
 }
 
-// If another thread frees a slot, either the slot is dead here already or release() follows.
+// A slot freed by another thread is either dead here already, or its release() comes after this.
 void UnitInputs::set(Found found, const Region& region) {
-  Values unread;  // Destroyed after the lock is released, like the old values in `found`.
+  Values unread;  // Destroyed after the lock is released, because a destructor may call release().
   const std::lock_guard<std::mutex> lock(mutex_);
   of_slot_ = std::move(found.of_slot);
   values_.swap(found.values);
@@ -146,7 +146,7 @@ UnitInputs::Values UnitInputs::held() const {
   return all;
 }
 
-// One value at a time: its destructor may call release() again (a group's slot). Allocates nothing.
+// Frees one value at a time, because its destructor may call release() again. Allocates nothing.
 void UnitInputs::release(size_t slot) noexcept {
   for (;;) {
     std::shared_ptr<const CutValue> dead;  // Destroyed after the lock is released.

@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::array<double, 11> shown_percent = {10, 12.2, 15, 20, 25, 30, 40.9, 50, 60, 75, 100};
 
-/// A run of rows, such as "row 3  attn+mlp: RECOMPUTE up gelu".
+/// Prints a run of rows, such as "row 3  attn+mlp: RECOMPUTE up gelu".
 void print_run(std::ostream& out, const std::vector<const PlanRow*>& run) {
   std::string regions;
   std::string again;

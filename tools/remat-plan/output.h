@@ -24,7 +24,6 @@ enum ExitCode : int {
   kInfeasible = 4,
 };
 
-/// One member per option.
 struct Arguments {
   std::string profile_path;
   std::string budget;       ///< Empty: all budgets.
@@ -58,7 +57,7 @@ std::string format(const char* pattern, Args... args) {
 /// A text such as "12.50 %"; "-" for infinity and NaN.
 std::string percent(double fraction);
 
-/// "-" is standard input.
+/// Reads a file, or standard input if `path` is "-".
 /// @throws std::runtime_error
 std::string read_text(const std::string& path);
 

@@ -62,7 +62,7 @@ void print_frontier(std::ostream& out, const MemoryPlanner& planner) {
   }
 }
 
-/// The plan of a file that --plan wrote, checked against the profile.
+/// Reads the plan of a file that --plan wrote, and checks it against the profile.
 MemoryPlan replayed(const Arguments& arguments, const StepProfile& profile) {
   const std::string text = read_text(arguments.replay_path);
   MemoryPlan plan = remat::MemoryPlanFile::from_json(text, arguments.replay_path).plan;

@@ -173,7 +173,7 @@ void print_peak_rows(const std::vector<remat::PeakRow>& rows, std::ostream& out)
       << " more rows: remat-report shows all\n";
 }
 
-/// True if autograd saved that slot while the op ran. A negative `slot` matches every op.
+/// True if autograd saved slot `slot` while the op ran. A negative `slot` matches every op.
 bool has_slot(const remat::OpEvent& op, int64_t slot) {
   if (slot < 0) return true;
   return op.first_slot <= slot && slot < op.end_slot;

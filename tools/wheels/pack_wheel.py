@@ -12,7 +12,7 @@ import sys
 import tarfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# RUNPATHs of the libraries by folder: beside them, in lib, which all versions of torch share, and in torch.
+# RUNPATHs of libraries by folder. They name the folder itself, lib (shared by all versions of torch), and torch's libraries.
 RUNPATHS = {"torch": "$ORIGIN:$ORIGIN/../lib:$ORIGIN/../../torch/lib", "lib": "$ORIGIN"}
 NEEDED = re.compile(
     r"libremat\w*\.so\.[\d.]+|libc10\.so|libtorch(_cpu|_python)?\.so|lib(c|m|dl|pthread|stdc\+\+|gcc_s)\.so\.\d+|ld-linux-x86-64\.so\.2"

@@ -14,7 +14,7 @@ namespace remat {
 
 struct CallSettings {
   ImplicitKeep implicit_keep = ImplicitKeep::kKeep;
-  std::shared_ptr<const SavedTensorsHooks> hooks;  ///< The region's own hooks, or null.
+  std::shared_ptr<const SavedTensorsHooks> hooks;  ///< Hooks of the region's options, or null.
   std::shared_ptr<OffloadStore> offload_store;     ///< May be null.
   bool offload_inputs = false;                     ///< The store keeps the region's arguments, too.
   RegionEntry::Options state;  ///< State to restore in replays and skipped calls.

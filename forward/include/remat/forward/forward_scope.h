@@ -22,7 +22,7 @@ class Tape;
 class TapeReplayer;
 struct PlannedCuts;
 
-/// Drops tensors that autograd saves, leaves slots instead, and logs what the region's ops use.
+/// Replaces tensors that autograd saves by slots, and logs which tensors the region's ops use.
 class REMAT_API ForwardScope final : public Scope, RegionRun {
  public:
   /// `inputs` are the region's tensor arguments. Ops are observed if region->intercept().
@@ -31,8 +31,8 @@ class REMAT_API ForwardScope final : public Scope, RegionRun {
                CallSettings settings = {});
   ~ForwardScope() override;
 
-  /// Records the region's ops on `tape`, with hashes of saved tensors whose ops are not `trusted`.
-  /// If `strict`, what a tape cannot replay raises. Call it once, before the first op.
+  /// Records the region's ops on `tape`, with hashes of saved tensors unless the ops are `trusted`.
+  /// If `strict`, raises at what a tape cannot replay. Call it once, before the first op.
   void record(Tape& tape, TrustedOps trusted, bool strict);
 
   /// Cuts the recorded tape; `whole` replays it. Call it once, after record().

@@ -46,8 +46,8 @@ struct BlockOp {
   bool operator==(const BlockOp&) const = default;
 };
 
-/// Tensor 0 is the region's input. Ops are added in the order they run; BlockOp::ins and
-/// backward_needs may still be filled until `link` is called.
+/// Tensor 0 is the region's input. Add ops in the order in which they run, fill their `ins` and
+/// `backward_needs`, and call link() at the end.
 struct Block {
   Block(int64_t input_bytes, bool input_has_gradient);
 
@@ -69,7 +69,6 @@ struct Block {
   Ticks bwd = 0;
 };
 
-/// Adds a tensor to a list unless the list has it already.
 void add_once(std::vector<int>& tensors, int tensor);
 
 /// Per op: true if a gradient reaches its backward, because the op's first out is the region's

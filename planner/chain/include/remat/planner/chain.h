@@ -29,14 +29,14 @@ struct Chain {
 /// The ops of several types, one after the other, as one type.
 Block merged_block(const std::vector<Block>& types, const std::vector<int>& pattern);
 
-constexpr size_t split_above = 18;  ///< Ops up to which pareto_options tries all policies
+constexpr size_t split_above = 18;  ///< Regions of up to this many ops get exact options.
 
-/// Number of ops in the largest part if split_chain() cuts the region.
+/// Number of ops in the largest part into which split_chain() would cut the region.
 size_t largest_part(const Block& block, size_t max_ops);
 
 /// Cuts types of more than `max_ops` ops where a single tensor passes, into parts of at most
 /// `max_ops` ops where possible. Existing types keep their indices. The parts of a cut type with at
-/// most max_region_ops ops may still run as one region: they become a merge.
+/// most max_region_ops ops become a merge, because they may still run as one region.
 Chain split_chain(Chain chain, size_t max_ops);
 
 /// Consecutive regions that may run as one.

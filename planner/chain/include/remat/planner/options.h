@@ -19,11 +19,10 @@ struct Option {
   int64_t backward_peak = 0;  ///< The output's gradient included
 };
 
-/// Set of all ops of the block.
 OpSet all_ops(const Block& block);
 
-/// Removes dead ops from `recompute`: keeps those with an out, other than the region's output, that
-/// a backward or a rerun op needs.
+/// Removes dead ops from `recompute`. An op is dead if neither a backward nor another rerun op
+/// needs one of its outs other than the region's output.
 OpSet without_dead_ops(const Block& block, OpSet recompute);
 
 /// Per tensor: true if it is held from forward to backward. Always false for the input and the
@@ -39,12 +38,12 @@ Option measure_option(const Block& block, const OpSet& rerun);
 /// Peak bytes, without the region's input, while the region runs forward and keeps only its output.
 int64_t forward_only_peak(const Block& block);
 
-/// All options that no other beats in time, kept bytes and both peaks at once, sorted by time, then
-/// by kept bytes. Exact up to `exact_ops` ops. Larger regions get the options on the lower hull of
-/// time and kept bytes, found by minimum cuts, and the neighbours of these options.
+/// All options that no other option beats in time, kept bytes and both peaks at once, sorted by
+/// time, then by kept bytes. Exact up to `exact_ops` ops. Larger regions get the options on the
+/// lower hull of time and kept bytes, found by minimum cuts, and the neighbours of these options.
 std::vector<Option> pareto_options(const Block& block, int exact_ops);
 
-/// Removes options that another one equals or beats in all four numbers; sorts the rest.
+/// Removes options that another option equals or beats in all four numbers; sorts the rest.
 std::vector<Option> pareto_filter(std::vector<Option> options);
 
 }  // namespace remat::detail

@@ -42,8 +42,8 @@ struct ScheduleEvent {
 std::vector<ScheduleEvent> events_of(const Schedule& schedule, size_t length);
 
 /// The fastest schedule within `bytes`, which exclude x_0 and must be enough for some schedule. For
-/// each part, of equally fast choices an option comes before a merged region before a group, then
-/// the fewest kept bytes decide. The schedule need not have the fewest groups.
+/// each part, of equally fast choices an option is preferred to a merged region, a merged region to
+/// a group, and then fewer kept bytes. The schedule need not have the fewest groups.
 Schedule extract_schedule(const SequenceSolver& solver, int64_t bytes);
 
 }  // namespace remat::detail

@@ -31,12 +31,11 @@ struct OptionDemand {
   Ticks time = 0;     ///< Forward, backward and replay
 };
 
-/// Solves each part [first, last]; its memory excludes its input x_first. The functions are exact
-/// over all options, merges and nested groups.
+/// Solves each part [first, last]. A part's memory excludes its input x_first. The step functions
+/// are exact over all options, merges and nested groups.
 class SequenceSolver {
  public:
-  /// `max_breakpoints`: limit per part; 0: none, which is exact. The model must outlive this
-  /// object.
+  /// `max_breakpoints`: most steps per part; 0: all, which is exact. `model` must outlive this.
   SequenceSolver(const ChainModel& model, size_t max_breakpoints);
 
   const StepFunction& part(size_t first, size_t last) const { return parts_[id(first, last)]; }

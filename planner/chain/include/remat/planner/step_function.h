@@ -40,8 +40,8 @@ class StepMinimum {
   const StepFunction& best() const { return best_; }
 
  private:
-  /// The number of bytes from which on the minimum is at most `least_time`, so that a candidate
-  /// that is never faster than `least_time` cannot improve it.
+  /// Returns the bytes from which on the minimum is at most `least_time`. From there on, a
+  /// candidate that is never faster than `least_time` improves nothing.
   int64_t useless_from(Ticks least_time) const;
   /// Merges candidate_ into best_, whose steps before index `unchanged` stay. Does nothing if the
   /// first step of candidate_ improves nothing.
@@ -52,8 +52,8 @@ class StepMinimum {
   StepFunction merged_;
 };
 
-/// At most `limit` of the steps, evenly chosen, including the first and the last. Their times can
-/// still be reached, but may no longer be the least.
+/// Returns at most `limit` of the steps, evenly chosen, with the first and the last. Their times
+/// can still be reached, but may no longer be the least.
 StepFunction thin_out(const StepFunction& steps, size_t limit);
 
 }  // namespace remat::detail

@@ -25,7 +25,7 @@ class REMAT_API CutTree {
   }
   bool is_group(size_t unit) const { return unit >= first_group_ && unit < end_of_groups_; }
 
-  /// The unit's first segment, and one past its last.
+  /// The unit's segments are [begin, end).
   size_t begin(size_t unit) const { return spans_[unit].begin; }
   size_t end(size_t unit) const { return spans_[unit].end; }
 
@@ -35,7 +35,7 @@ class REMAT_API CutTree {
   /// The smallest group that contains both segments; kRoot if there is none.
   size_t common(size_t segment, size_t other) const;
 
-  /// The units whose first segment, and those whose last segment is `segment`, inner units first.
+  /// The units that begin, and those that end, with `segment`. Inner units come first.
   const std::vector<size_t>& beginning(size_t segment) const { return beginning_[segment]; }
   const std::vector<size_t>& ending(size_t segment) const { return ending_[segment]; }
 
@@ -46,11 +46,10 @@ class REMAT_API CutTree {
   /// the units that it contains.
   std::vector<size_t> inside(size_t unit) const;
 
-  /// Makes the segment the last one: the groups around the segment end, too. Call it before
-  /// add_segment().
+  /// Makes `segment` the last, so the groups around it end, too. Call it before add_segment().
   void end_with(size_t segment);
-  /// Adds a segment directly inside the root, or for cuts that are made while the tape is recorded,
-  /// inside the group of all segments.
+  /// Adds a segment inside the root or, if cuts are made while the tape is recorded, inside the
+  /// group of all segments.
   void add_segment();
 
  private:

@@ -24,8 +24,8 @@
 
 namespace remat {
 
-/// Has a region and a replayer for each unit, until the function has returned, and finds the inputs
-/// of each unit.
+/// Has a region and a replayer for each unit until the function has returned, and finds the values
+/// that each unit reads from outside itself.
 class CutUnits {
  public:
   /// `root` is the user's region, which has the logs; `whole` replays the whole tape; `kept` has
@@ -40,36 +40,35 @@ class CutUnits {
   /// Opens the units that begin with this segment and record. `is_planned`: false for an added
   /// segment, for which the cuts have no policy.
   void open(size_t segment, size_t record, bool is_planned);
-  /// Ends the units that end with this segment, before this record.
+  /// Ends the units whose last segment is `segment`; their records are those before `record`.
   void end(size_t segment, size_t record);
 
-  /// The tape ends with this number of records: units that were not reached are empty.
+  /// The tape ends with `records` records, so units that were not reached are empty.
   void end_tape(size_t records);
 
   /// Makes the segment the last one: see CutTree::end_with(). Call it before add_segment().
   void end_with(size_t segment) { tree_.end_with(segment); }
-  /// Adds a segment: see CutTree::add_segment().
   void add_segment();
 
-  /// Adds a slot to the group for the value in `tensor`, which the group's units pass to each
-  /// other. False if the value has a slot already.
+  /// Adds a slot to the group for the value in `tensor`, which one unit of the group makes for
+  /// others. Returns false if the value has a slot already.
   bool add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size_t group);
 
-  /// `top`, a unit directly inside the root, and the next such unit have ended: the units in `top`
-  /// take hold of their inputs.
+  /// Call it when `top`, a unit directly inside the root, and the next such unit have ended. The
+  /// units in `top` find their inputs and hold them.
   void close(size_t top);
 
   /// True if slots have died since the inputs were found.
   bool has_new_dead_slots() const { return live_slots() != live_slots_; }
-  /// Finds all inputs again, now that all kept values are known, and which branches the program has
-  /// dropped, whose inputs nobody needs. With `begin_earlier`, a unit that misses values begins at
-  /// the start of the tape. Group slots that no unit reads any more die.
+  /// Finds all inputs again, because all kept values are known by now, and branches that the
+  /// program has dropped need no inputs. With `begin_earlier`, a unit that misses values begins at
+  /// the start of the tape. Group slots that no unit reads any more are given up.
   void find_inputs_again(bool begin_earlier);
 
-  /// Throws a ValueError if a unit reads a value that it does not make and that nobody keeps.
+  /// Throws a ValueError if a unit reads a value that neither the unit makes nor anybody keeps.
   void check_missing() const;
   bool misses_any() const { return !missing_.empty(); }
-  /// Indexed by value: true if some replay reads or makes it.
+  /// Indexed by value: true if some replay reads or makes the value.
   const std::vector<bool>& needed() const { return needed_; }
 
   /// Calls visit(number, slot, is_live) for the slots of segments 0 to `last`, in order of number.
@@ -84,11 +83,11 @@ class CutUnits {
     }
   }
 
-  /// The function has returned.
+  /// Call it when the function has returned.
   void finish();
 
  private:
-  /// By value: number of its slot, and the CutValue, null if no unit reads the slot.
+  /// By value: index of its slot, and its CutValue, which is null if no unit reads the slot.
   using GroupSlots = std::unordered_map<uint32_t, std::pair<size_t, std::shared_ptr<CutValue>>>;
 
   void open_unit(size_t unit, size_t segment, bool is_planned);
@@ -107,9 +106,9 @@ class CutUnits {
   // By unit.
   std::vector<std::shared_ptr<Region>> regions_;
   std::vector<std::shared_ptr<SegmentReplayer>> replayers_;
-  std::vector<GroupSlots> group_slots_;  // By group, then by value.
+  std::vector<GroupSlots> group_slots_;  // By unit, then by value; empty for segments.
   size_t live_slots_ = 0;                // In all units, when their inputs were found.
-  std::vector<uint32_t> missing_;        // Read by a unit, but neither made by it nor kept.
+  std::vector<uint32_t> missing_;        // Read by a unit, but neither made there nor kept.
   std::vector<bool> needed_;             // By value.
 };
 

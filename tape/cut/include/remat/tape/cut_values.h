@@ -25,11 +25,11 @@
 
 namespace remat {
 
-/// The values that a forward keeps, each once. The units that read a value share it.
+/// The values that a forward keeps. A value is kept once, for all units that read it.
 class REMAT_API CutValues {
  public:
-  /// Keeps the memory of `tensor` for `value` in the scopes around the region; if `value` is kept
-  /// already, its memory is about to be written, and a copy is kept instead.
+  /// Keeps the memory of `tensor` for `value` in the scopes around the region. If `value` is kept
+  /// already, keeps a copy instead, because the memory is about to be written.
   using Keep = std::function<void(CallProduct& value, const at::Tensor& tensor, Policy policy)>;
 
   explicit CutValues(Keep keep) : keep_(std::move(keep)) {}
@@ -39,19 +39,19 @@ class REMAT_API CutValues {
   /// The kept value; null if nobody keeps it.
   std::shared_ptr<CutValue> find(uint32_t value) const;
 
-  /// The value's memory is about to be written. Returns the number of bytes copied before.
+  /// Call it before a write to the value's memory. Returns the number of bytes that were copied.
   size_t before_write(uint32_t value, const at::Tensor& tensor);
   /// An op like t_() has given `tensor` a new version, but has written no data.
   void laid_out_anew(uint32_t value, const at::Tensor& tensor);
 
-  /// The open unit directly inside the root ends. Its values are held until drop_ended().
+  /// Call it when the open unit directly inside the root ends. Holds its values until drop_ended().
   void end_unit() { kept_by_ended_ = std::exchange(kept_, {}); }
-  /// The inputs of all units in the ended unit have been found, and hold the values.
+  /// Call it when the inputs of all units in the ended unit have been found and hold the values.
   void drop_ended() { kept_by_ended_.clear(); }
 
   /// Holds a value of the open unit until finish(), for units that may read it later.
   void hold_to_end(uint32_t value) { held_to_end_.push_back(kept_[value]); }
-  /// A value was read after the unit that makes it got its inputs.
+  /// Notes that a value was read after the unit that makes the value had found its inputs.
   void note_late_reader() { has_late_readers_ = true; }
   bool has_late_readers() const { return has_late_readers_; }
   void finish() { held_to_end_.clear(); }
@@ -81,20 +81,19 @@ class REMAT_API ListedValues {
   explicit ListedValues(std::optional<std::vector<Cuts::Kept>> listed)
       : listed_(std::move(listed)) {}
 
-  /// True if there is a list.
   explicit operator bool() const { return listed_.has_value(); }
   /// True if all listed values have been made.
   bool is_done() const { return !listed_ || next_ == listed_->size(); }
   bool contains(uint32_t value) const { return value < is_listed_.size() && is_listed_[value]; }
 
-  /// Result `result` of record `record` has just been made (see Cuts::Kept).
+  /// Notes that record `record` has just made `ref` as its result `result` (see Cuts::Kept).
   void note_made(size_t record, size_t result, const TapeRef& ref, const at::Tensor& tensor,
                  bool is_outside);
   bool has_made() const { return !made_.empty(); }
   c10::SmallVector<Made, 2> take_made() { return std::exchange(made_, {}); }
 
-  /// Throws a ValueError that begins with `where` if a listed value was not made in `records`
-  /// records.
+  /// Throws a ValueError that begins with `where` if the function's `records` records made not all
+  /// listed values.
   void check_done(const std::string& where, size_t records) const;
 
  private:

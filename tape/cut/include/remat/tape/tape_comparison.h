@@ -21,7 +21,7 @@
 
 namespace remat {
 
-/// Compares up to the first difference; results after that mean nothing. Not thread-safe.
+/// Compares up to the first difference; later results have no meaning. Not thread-safe.
 class REMAT_API TapeComparison {
  public:
   /// `differs` may be empty: see PlannedCuts::differs.
@@ -35,16 +35,16 @@ class REMAT_API TapeComparison {
     record_ = tape_.records().size();
   }
 
-  /// True if the tape's last record, made by the op of begin_op(), is the expected one.
+  /// True if the op of begin_op() has made the expected record, which is the tape's last.
   bool is_record_expected();
 
-  /// True if no more memory than expected was allocated up to the last record.
+  /// True if `bytes`, allocated up to the last record, are no more than expected.
   bool are_bytes_expected(size_t bytes) const {
     return expected_->any_ops || bytes <= expected_->records[record_].most_bytes;
   }
 
-  /// `value` is memory that a segment makes for itself in place of `original`; a tape without cuts
-  /// has no such value.
+  /// Notes an extra value that exists only because the tape is cut. For comparison it maps to
+  /// `original`, and later values shift down by one.
   void add_memory(uint32_t value, uint32_t original) {
     memories_.emplace_back(value, number_of(original));
   }
@@ -53,10 +53,10 @@ class REMAT_API TapeComparison {
   const ExpectedTape::Slot* slot(size_t number) const {
     return number < expected_->slots.size() ? &expected_->slots[number] : nullptr;
   }
-  /// The value to compare with ExpectedTape::Slot.
+  /// Returns the value's number in the form of ExpectedTape::Slot::value.
   uint32_t value_of_slot(const TapeRef& ref) const;
 
-  /// True if the function may end now, with this number of slots.
+  /// True if the function may end now, after it has saved `slots` tensors.
   bool is_end_expected(size_t slots) const {
     const bool has_all = tape_.records().size() == expected_->records.size();
     return (expected_->any_ops || has_all) && slots == expected_->slots.size();
@@ -64,11 +64,10 @@ class REMAT_API TapeComparison {
 
   TapeDifference other_op() const;
   TapeDifference more_bytes(size_t bytes) const;
-  /// Slot `number` differs: it has `value`, as in ExpectedTape::Slot.
+  /// Slot `number` differs: the recorded slot has `value`, numbered like ExpectedTape::Slot::value.
   TapeDifference other_slot(size_t number, uint32_t value) const;
   TapeDifference other_end(size_t slots) const;
 
-  /// Calls `differs`.
   void report(const TapeDifference& difference) const;
 
  private:
@@ -83,7 +82,7 @@ class REMAT_API TapeComparison {
   const OpInfo* op_ = nullptr;  // The op that began last.
   size_t record_ = 0;           // Index of the record that the op may make.
   std::vector<std::pair<uint32_t, uint32_t>> memories_;  // Values of add_memory() with originals.
-  // Buffers of the last op, reused for their memory.
+  // Buffers for one op, members so that their memory is reused.
   c10::SmallVector<uint32_t, 8> values_;
   FirstPosition<uint32_t> seen_;
   c10::SmallVector<std::pair<uint32_t, uint32_t>, 2> writes_;

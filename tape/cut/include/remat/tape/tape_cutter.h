@@ -28,25 +28,26 @@
 
 namespace remat {
 
-/// Assigns each slot to its segment's region; values that cross cuts are kept or get a group's
-/// slot.
+/// Assigns each slot to its segment's region. A value that crosses a cut is kept or gets a slot of
+/// a group.
 ///
 /// Note [What crosses a cut]: when an op reads a value that another segment made, the forward keeps
-/// the tensor or, if a group contains both segments, adds a slot for it to the smallest such group.
-/// Once a unit directly inside the root and the next such unit have ended, all slots of the first
-/// unit are known, and all its values that the second unit keeps. Then each segment and group of
-/// the first unit takes hold of its inputs, and other values are given up. A later unit that reads
-/// a value of the first unit keeps the value itself; when the function has returned, the first unit
-/// uses that value as an input, too, and does not make it again.
+/// the tensor or, if a group contains both segments, adds a slot for the value to the smallest such
+/// group. Inputs of a unit directly inside the root are found when that unit and the next one have
+/// ended, because then all slots of the first unit are known, and all values that the second unit
+/// keeps of it. Each segment and group of the first unit then holds its inputs, and other values
+/// are given up. A later unit that reads a value of the first unit keeps the value. When the
+/// function has returned, the first unit uses this value as an input, too, and does not recompute
+/// it.
 ///
 /// Note [A tape that differs from its plan]: cuts that were made for another tape are valid up to
 /// the first difference. Slots and records before the difference are as planned, so Cuts::keep
-/// lists the inputs of their units. Records after the difference belong to the open segment: the
-/// forward keeps all that this segment saves from then on, so no replay runs these records. The
-/// rest of the tape begins at the first cut after the difference (Note [Where the rest is cut]):
-/// its segments are outside all groups, and all their inputs are kept. A planned unit may rely on
-/// values that a later planned unit, which never came, would have kept. Such a unit begins at the
-/// start of the tape and recomputes what it misses.
+/// lists the inputs of their units. Records after the difference belong to the open segment. The
+/// forward keeps all that this segment saves after the difference, so no replay runs these records.
+/// The rest of the tape begins at the first cut after the difference (Note [Where the rest is
+/// cut]). Segments of the rest are in no group, and all their inputs are kept. A planned unit may
+/// need values that a later planned unit would have kept if that unit had come. Such a unit begins
+/// at the start of the tape and recomputes the missing values.
 class TapeCutter {
  public:
   /// `root` is the user's region, which has the logs; `whole` replays the whole tape.
@@ -61,8 +62,7 @@ class TapeCutter {
   /// Number of the open segment among the tape's parts.
   size_t unit() const { return units_.tree().unit_of(segment_); }
 
-  /// True if a segment begins with record `number`, which is about to be recorded; then call
-  /// enter_next().
+  /// True if a segment begins with record `number`, the next one. If so, call enter_next().
   bool begins(size_t number) {
     if (C10_UNLIKELY(next_cut_ == NextCut::kLook)) look_for_cut();
     return next_cut_ == NextCut::kHere ||
@@ -70,7 +70,7 @@ class TapeCutter {
   }
   void enter_next(size_t number);
 
-  /// begin_op(): an op is about to run, which may make a record. end_record(): the op has made the
+  /// begin_op(): an op is about to run; it may make a record. end_record(): the op has made the
   /// tape's last record.
   void begin_op(const OpInfo& op) {
     if (!comparison_ || phase_ != Phase::kPlan) return;
@@ -83,33 +83,33 @@ class TapeCutter {
     if (listed_.has_made()) keep_listed();
   }
 
-  /// `value` is memory that the open segment makes for itself, in place of `original`.
+  /// Notes that the open segment allocates memory, `value`, in place of `original`.
   void made_memory(uint32_t value, uint32_t original) {
     if (comparison_) comparison_->add_memory(value, original);
   }
-  /// An op has allocated `storage` for `value`.
+  /// Notes that an op has allocated `storage` for `value`.
   void allocated(uint32_t value, const c10::Storage& storage) {
     if (comparison_ || cuts_now_) rest_.allocated(value, storage);
   }
 
-  /// Reports that slot `number` has `ref` or, if undefined, a tensor that the tape holds. False if
-  /// the plan does not cover this slot, so that the forward must keep its value.
+  /// Reports that slot `number` has `ref` or, if `ref` is undefined, a tensor that the tape holds.
+  /// Returns false if the plan does not cover the slot, so that the forward must keep its tensor.
   bool plans_slot(size_t number, const TapeRef& ref);
 
-  /// True if another segment than the open one has made the value.
+  /// True if a segment other than the open one has made the value.
   bool is_of_other_segment(uint32_t value) const;
 
-  /// A record has just made the value, as result number `result` (see Cuts::Kept).
+  /// Notes that record `record` has just made `ref` as its result `result` (see Cuts::Kept).
   void made(size_t record, size_t result, const TapeRef& ref, const at::Tensor& tensor,
             bool is_outside) {
     if (phase_ == Phase::kPlan) listed_.note_made(record, result, ref, tensor, is_outside);
   }
 
-  /// read(): an op of the open segment reads the value in `tensor`. read_for_slot(): a slot does.
+  /// Note that an op (read()) or a slot (read_for_slot()) of the open segment reads the value.
   void read(const TapeRef& ref, const at::Tensor& tensor, bool is_outside);
   void read_for_slot(size_t slot, const TapeRef& ref, const at::Tensor& tensor, bool is_outside);
 
-  /// A rule gives SAVE or OFFLOAD to the op that has just made the value.
+  /// Notes that a rule gives SAVE or OFFLOAD to the op that has just made the value.
   void save(const TapeRef& ref, const at::Tensor& tensor, bool is_outside, Policy policy);
 
   /// An op like t_() has given `tensor` a new version, but has written no data.
@@ -117,13 +117,13 @@ class TapeCutter {
     kept_.laid_out_anew(value, tensor);
   }
 
-  /// The value's memory is about to be written.
+  /// Call it before a write to the value's memory.
   void before_write(uint32_t value, const at::Tensor& tensor);
 
-  /// The function has returned, after `records` records and `slots` slots.
+  /// Call it when the function has returned, after `records` records and `slots` slots.
   void finish(size_t records, size_t slots);
 
-  /// Indexed by value: true if some replay reads or makes it.
+  /// Indexed by value: true if some replay reads or makes the value.
   const std::vector<bool>& needed() const { return units_.needed(); }
 
  private:
@@ -169,7 +169,7 @@ class TapeCutter {
   Phase phase_ = Phase::kPlan;
   NextCut next_cut_ = NextCut::kPlanned;
   size_t segment_ = 0;
-  std::optional<size_t> ended_;  // The unit directly inside the root before the open one.
+  std::optional<size_t> ended_;  // Ended last of the units directly inside the root.
 };
 
 }  // namespace remat

@@ -40,9 +40,9 @@ struct TapeValue {
   enum class Source : uint8_t {
     kRecord,   ///< Made by record `number`.
     kOutside,  ///< Outside storage `number`, as it was before the region wrote it.
-    kProduct,  ///< CallProduct `number`, left by a SAVE call.
+    kProduct,  ///< CallProduct `number` of a SAVE call.
     kHeld,     ///< Held by the tape, at `number`.
-    kMemory,   ///< TapeMemory `number`, without contents: an op overwrites it.
+    kMemory,   ///< TapeMemory `number`, which an op overwrites before any op reads it.
   };
   static constexpr uint32_t kNone = ~uint32_t{0};
 
@@ -66,12 +66,12 @@ struct TapeOutput {
   TapeRef ref;
 };
 
-/// Memory that a unit of a cut tape allocates itself: another unit called empty() for it, and
-/// unwritten memory is not kept.
+/// Memory that a replay allocates for an op that overwrites it. If another unit of a cut tape
+/// called empty() for the memory, the unit allocates its own, because unwritten memory is not kept.
 struct TapeMemory {
   size_t size_bytes;
   c10::Device device;
-  uint32_t original = TapeValue::kNone;  ///< The value that this memory replaces; kNone: none.
+  uint32_t original = TapeValue::kNone;  ///< The value that this memory replaces, or kNone.
 };
 
 /// A write by a record to a storage.
@@ -86,32 +86,32 @@ struct TapeRange {
   uint16_t count = 0;
 };
 
-/// A call of an op that no other op called. Has positions in the tape's lists instead of lists,
-/// since a tape has thousands of records.
+/// A call of an op that no other op called. A record has ranges of the tape's lists and no lists of
+/// its own, because a tape has thousands of records.
 struct TapeRecord {
   const OpInfo* op;
   uint32_t first_argument = 0;
   TapeRange refs{};
   TapeRange outputs{};
   TapeRange writes{};
-  TapeRange generators{};  ///< States, before the op, of generators that it drew from.
-  bool grad_mode = true;   ///< Mode of the call: some ops return less with it off.
+  TapeRange generators{};  ///< States before the op of the generators that the op drew from.
+  bool grad_mode = true;   ///< Grad mode of the call; some ops return less when it is off.
   uint64_t tensors = 0;    ///< Bit i: argument i is a tensor.
-  uint64_t lists = 0;      ///< Bit i: argument i is a list (both bits: of optionals).
+  uint64_t lists = 0;      ///< Bit i: argument i is a list. Both bits: a list of optional tensors.
 };
 
 /// The content of a slot.
 struct TapeSlot {
-  /// Content that no record makes. One of the two is set.
+  /// Content that no record makes: either `held`, or `unflatten` and `parts`.
   struct Special {
     std::shared_ptr<const torch::autograd::SavedVariable> held;  ///< A tensor made inside an op.
     Unflatten unflatten;  ///< Rebuilds a tensor subclass of `parts`: Note [Wrappers on a tape].
     std::vector<TapeSlot> parts;
   };
 
-  /// For a tensor subclass on a cut tape: the inner tensor that the function has made, if any.
+  /// For a tensor subclass on a cut tape, the inner tensor that the function has made, if any.
   TapeRef ref;
-  std::shared_ptr<const Special> special{};  ///< Set instead of `ref`; null for most slots.
+  std::shared_ptr<const Special> special{};  ///< Set for a held tensor or a subclass.
   uint64_t hash = 0;  ///< Hash of the tensor's bytes, if has_hashes(); 0: not compared.
   /// On a cut tape: autograd had freed the saved tensor when the function returned.
   bool is_dropped = false;
@@ -125,7 +125,7 @@ void for_each_ref(const TapeSlot& slot, F&& f) {
   for (const TapeSlot& part : slot.special->parts) for_each_ref(part, f);
 }
 
-/// A part that is replayed separately: a whole tape, or one segment or group of it (see Cuts).
+/// Ops that are replayed together: a whole tape, or one segment or group of a cut tape (see Cuts).
 struct TapePart {
   static constexpr uint32_t kOpen = ~uint32_t{0};
 
@@ -138,7 +138,7 @@ struct TapePart {
 };
 
 /// The ops and slots of one region. A TapeRecorder fills the tape on the forward's thread; then any
-/// thread may read it. A large class, with a list for each kind of object that records refer to.
+/// thread may read it. The class is large because records refer to many kinds of objects.
 class REMAT_API Tape {
  public:
   const std::vector<TapeRecord>& records() const { return records_; }
@@ -204,8 +204,8 @@ class REMAT_API Tape {
 
   /// True if the slots have hashes for a replay to compare: Note [Trusting a tape].
   bool has_hashes() const { return has_hashes_; }
-  /// True if a dispatch mode that the function opened has handled an op: every replay of such a
-  /// tape is compared with the forward.
+  /// True if a dispatch mode that the function opened has handled an op. Every replay of such a
+  /// tape is compared with the forward, because the mode may compute anything in the op's place.
   bool is_under_mode() const { return is_under_mode_; }
 
   /// Running hashes of all ops in order, including those that no slot needs.
@@ -231,7 +231,7 @@ class REMAT_API Tape {
     return {list.data() + range.begin, range.count};
   }
 
-  /// The tensor held for an outside storage: `leaf`, `saved`, or neither if the tape needs none.
+  /// The tensor held for an outside storage, in `leaf` or `saved`; or in neither, if not needed.
   struct Outside {
     at::Tensor leaf;
     std::optional<torch::autograd::SavedVariable> saved;
@@ -244,7 +244,7 @@ class REMAT_API Tape {
   void clear();
 
   std::vector<TapeRecord> records_;
-  std::vector<c10::IValue> arguments_;  // Empty for a tensor, the length for a list of tensors.
+  std::vector<c10::IValue> arguments_;  // Holds None for a tensor, the length for a list.
   std::vector<TapeRef> refs_;
   std::vector<TapeOutput> outputs_;
   std::vector<TapeWrite> writes_;

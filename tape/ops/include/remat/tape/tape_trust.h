@@ -29,8 +29,8 @@ class REMAT_API TrustedOps {
   const std::shared_ptr<const All>& all() const { return all_; }
   bool empty() const { return !all_ || all_->empty(); }
 
-  /// Takes the next record, `number`, after which the running hash is `hash`. True if a trusted
-  /// sequence begins with all records so far. Once it has returned false, do not call it again.
+  /// Takes the next record, `number`, after which the running hash is `hash`. Returns true if a
+  /// trusted sequence begins with all records so far. Do not call it again once it returned false.
   bool follow(size_t number, uint64_t hash) {
     for (; !empty() && at_ < all_->size(); ++at_) {
       const OpHashes& known = *(*all_)[at_];
@@ -44,7 +44,7 @@ class REMAT_API TrustedOps {
   size_t at_ = 0;
 };
 
-/// Knowledge about the regions of one name and function. Usable from any thread.
+/// Knowledge about the regions that have the same name and function. Usable from any thread.
 ///
 /// Note [Trusting a tape]: the dispatcher does not see writes through a raw pointer. So the values
 /// that the first forward saves are hashed, and its replay is compared with these hashes. Later
@@ -56,12 +56,12 @@ class REMAT_API TapeTrust {
   static TapeTrust of(const std::string& region_name, const RegionBody& body);
 
   struct Advice {
-    bool refused = false;  ///< No tape could be recorded before: call the function.
+    bool refused = false;  ///< No tape could be recorded before, so call the function.
     TrustedOps trusted{};  ///< Op sequences that need no hashes.
   };
   Advice advice() const;
 
-  /// Call it when no tape can be recorded. True the first time: the caller must warn the user.
+  /// Call it when no tape can be recorded. Returns true the first time, when the caller must warn.
   bool refuse() const;
 
   /// Call it when a replay of these ops has given the right values.

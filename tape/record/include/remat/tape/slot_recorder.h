@@ -23,7 +23,6 @@
 
 namespace remat {
 
-/// The op that is being recorded.
 struct RecordedOp {
   struct Write {
     at::Tensor tensor;
@@ -52,15 +51,15 @@ class SlotRecorder {
   SlotRecorder(const SlotRecorder&) = delete;
   SlotRecorder& operator=(const SlotRecorder&) = delete;
 
-  /// `cutter` cuts the tape. It must live until the last call of this recorder.
+  /// From now on `cutter` cuts the tape. The cutter must live until this recorder's last call.
   void cut(TapeCutter& cutter) { cutter_ = &cutter; }
 
-  /// The next slot of the region, or of the open segment, is for `tensor`.
+  /// Adds the next slot of the region (on a cut tape: of the open segment), which is for `tensor`.
   void add(const at::Tensor& tensor);
-  /// The next slot is for `copy`, a copy of all bytes in the storage of `original`, as they are now
-  /// or, if `after_op`, after the running op.
+  /// Adds the next slot, which is for `copy`: a copy of `original` or of its whole storage, with
+  /// the bytes as they are now or, if `after_op`, after the running op.
   void add_copy(const at::Tensor& copy, const at::Tensor& original, bool after_op);
-  /// The recorded op has run.
+  /// Call it when the recorded op has run. Fills the slots that the op has added.
   void end_op();
 
   /// begin_handled(): an op on tensor subclasses is about to run; the tape gets the ops that its
@@ -73,12 +72,12 @@ class SlotRecorder {
   /// Number of slots, over all segments of a cut tape.
   size_t count() const { return count_; }
 
-  /// The function has returned: the tape takes the tensors of slots that no record fills.
+  /// Call it when the function has returned: the tape takes tensors of slots that no record fills.
   void finish();
 
  private:
   struct NewSlot {
-    size_t part;    // The part that was open.
+    size_t part;    // The tape part that was open.
     size_t index;   // Index in the part.
     size_t number;  // Number over all segments of a cut tape.
   };
@@ -108,7 +107,7 @@ class SlotRecorder {
   const RecordedOp& op_;
   TapeCutter* cutter_ = nullptr;  // Null if the tape is not cut.
   size_t count_ = 0;
-  std::vector<PendingSlot> pending_;  // Their values are found when the op has run.
+  std::vector<PendingSlot> pending_;  // Slots of the running op, filled by end_op().
   std::vector<PendingSlot> held_;
   // For the running op on tensor subclasses:
   bool in_handled_ = false;

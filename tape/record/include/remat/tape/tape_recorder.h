@@ -30,8 +30,8 @@ namespace remat {
 class TapeRecorder final : public SegmentPolicies {
  public:
   /// `trusted`: see Note [Trusting a tape]. `generators`: the region's generators besides the
-  /// default ones; null if replays restore no generator. `strict_label`: the region's label, if
-  /// giving up is an error.
+  /// default ones; null if replays restore no generator. `strict_label`: the region's label if
+  /// giving up is an error; else empty.
   TapeRecorder(Tape& tape, StorageTable& storages, TrustedOps trusted,
                const std::vector<at::Generator>* generators, std::string strict_label)
       : tape_(tape),
@@ -52,7 +52,7 @@ class TapeRecorder final : public SegmentPolicies {
   bool gave_up() const { return values_.gave_up(); }
   void give_up(const std::string& what) { values_.give_up(what); }
 
-  // On a cut tape: a segment may begin with the op that is about to run.
+  // Call it before an op on a cut tape, because a segment may begin with that op.
   const RegionPolicy* enter() override {
     enter_segment();
     return cutter_->policy();
@@ -65,12 +65,12 @@ class TapeRecorder final : public SegmentPolicies {
   /// True while after_op() records the results of an op.
   bool op_has_run() const { return op_.has_run; }
 
-  /// A dispatch mode that the function has opened handles the op that is about to run, and may
-  /// compute something else: see Note [Trusting a tape].
+  /// Notes that a dispatch mode which the function has opened handles the next op, and may compute
+  /// something else: see Note [Trusting a tape].
   void note_mode();
-  /// The op is about to run under other settings than the region began with.
+  /// Notes that the next op runs under other settings than the region began with.
   void note_settings(const OpCall& call);
-  /// The op is about to run on another stream or device than the region began with.
+  /// Notes that the next op runs on another stream or device than the region began with.
   void note_streams(const OpCall& call);
   /// Call before_op() after the scope has entered all arguments in its table.
   void before_op(const OpCall& call);
@@ -78,7 +78,7 @@ class TapeRecorder final : public SegmentPolicies {
   /// Like before_op(), for an op on tensor subclasses: see SlotRecorder::begin_handled().
   void begin_handled(const OpCall& call);
 
-  /// An op of a SAVE call is about to write `tensor`.
+  /// Call it before an op of a SAVE call writes `tensor`.
   void before_saved_write(const at::Tensor& tensor);
 
   /// Call it when the function has returned, under HiddenScopes, so that the scopes around the

@@ -23,14 +23,14 @@ inline uint32_t narrow(size_t number) {
   return static_cast<uint32_t>(number);
 }
 
-/// The tape holds memory that no op has written up to this size; if an op writes parts of the
-/// memory (x[i] = y), up to the second size.
+/// Largest memory without a write that a tape holds. If an op writes parts of the memory (x[i] =
+/// y), kMaxUnwrittenBytesOfPart is the limit.
 constexpr size_t kMaxUnwrittenBytes = 4096;
 constexpr size_t kMaxUnwrittenBytesOfPart = size_t{4} << 20;
 constexpr const char* kUnwritten = "more than 4,096 bytes that no op wrote, after empty()";
 
 /// Knows which memory has which value, and holds tensors that no record makes. Gives up for good at
-/// the first op or tensor that a tape cannot replay: Tape::failure() has the reason.
+/// the first op or tensor that a tape cannot replay; Tape::failure() then has the reason.
 class ValueRecorder {
  public:
   /// `strict_label`: the region's label, if giving up is an error.
@@ -42,16 +42,14 @@ class ValueRecorder {
   void mark_cut() { is_cut_ = true; }
 
   bool gave_up() const { return !tape_.failure_.empty(); }
-  /// True if giving up is an error.
   bool is_strict() const { return !strict_label_.empty(); }
   /// `what` names the obstacle: "op aten::resize_: memory that changes its size". Throws
-  /// NotImplementedError if the region has no other way to be replayed.
+  /// NotImplementedError if is_strict(), because nothing else can replay the region.
   void give_up(const std::string& what);
   void give_up(const OpCall& call, const char* what);
-  /// Throws if giving up is an error.
   void refuse_if_strict() const;
 
-  /// Describes the kind of `tensor` if no tape can have such a tensor; else null.
+  /// Returns the kind of `tensor` if no tape can have a tensor of that kind; else null.
   static const char* unsupported(const at::Tensor& tensor);
   /// True if the memory has no value yet.
   bool is_new(const void* memory) const;
@@ -64,41 +62,41 @@ class ValueRecorder {
   /// `value` in the layout of `tensor`.
   TapeRef ref_in(uint32_t value, const at::Tensor& tensor);
 
-  /// add_made(): the current record has made the tensor's memory. add_written(): has written it.
+  /// add_made(): the current record has made the tensor's memory. add_written(): it wrote there.
   uint32_t add_made(const at::Tensor& tensor, bool is_uninitialised);
   uint32_t add_written(const at::Tensor& tensor, Origin origin);
-  /// Adds a TapeMemory: the open unit makes the tensor's memory itself, in place of `original`.
+  /// Adds a TapeMemory, which the open unit allocates for `tensor` in place of value `original`.
   uint32_t add_memory(const at::Tensor& tensor, uint32_t original = TapeValue::kNone);
 
-  /// Code in the region whose ops are not seen has made `tensor`: the tape holds `tensor`.
+  /// Holds `tensor`, which code of the region has made with ops that remat does not see.
   void adopt(const at::Tensor& tensor);
   /// Adopts the inner tensors of `wrapper`, which an op on plain tensors has made, such as the op
   /// that wraps a collective's result.
   void adopt_parts(const at::Tensor& wrapper);
-  /// Like adopt(), for memory that nobody has written: the op that is about to run overwrites it.
+  /// Like adopt(), but without holding bytes, because the next op overwrites the unwritten memory.
   void adopt_memory(const at::Tensor& tensor);
 
-  /// set_outside(): a SAVE call has written outside storage `number`. reset_outside(): that storage
-  /// has again the value kept from before the region's writes.
+  /// set_outside(): a SAVE call has written outside storage `number`. reset_outside(): the storage
+  /// has been given back the bytes from before the region's writes.
   void set_outside(size_t number, size_t product);
   void reset_outside(size_t number);
 
-  /// If no op has written the memory, makes `ref` a value that the tape holds: LibTorch makes such
-  /// tensors of host numbers, for an index or a scalar. False if the memory is larger than
-  /// `max_bytes`.
+  /// If no op has written the memory of `tensor`, holds a copy and makes `ref` the copy's value.
+  /// LibTorch makes such tensors of host numbers, for an index or a scalar. Returns false if the
+  /// memory is larger than `max_bytes`.
   bool hold_unwritten(const at::Tensor& tensor, TapeRef& ref, size_t max_bytes);
 
-  /// `tensor`, which has `value`, is about to be written: an alias that the tape holds becomes a
-  /// copy.
+  /// Call it before a write to `tensor`, which has `value`. If the tape holds an alias of `tensor`,
+  /// the tape holds a copy instead.
   void before_write(const at::Tensor& tensor, uint32_t value);
   void note_version(const at::Tensor& tensor, uint32_t value);
 
-  /// Call it when the function has returned, under HiddenScopes. Keeps the tensors from outside
-  /// that `needed` values start from, and drops held tensors whose values are not needed.
+  /// Call it when the function has returned, under HiddenScopes. Keeps tensors from outside whose
+  /// values are `needed` (one entry per value), and drops held tensors whose values are not.
   void finish(OutsideLog& outside, const std::vector<bool>& needed);
 
  private:
-  /// A tensor's version counter, and its version after the record that made the value.
+  /// A tensor's version counter, and the counter's version after the record that made the value.
   struct Version {
     c10::VariableVersion counter{c10::VariableVersion::DISABLED};
     uint32_t left = 0;
@@ -118,8 +116,8 @@ class ValueRecorder {
   StorageTable& storages_;
   const std::string strict_label_;
   bool is_cut_ = false;
-  std::vector<at::Tensor> outside_tensors_;  // By number; undefined if no op read the storage.
-  std::vector<uint32_t> outside_values_;     // By number; the present value.
+  std::vector<at::Tensor> outside_tensors_;  // Per OutsideStorage; undefined if never read.
+  std::vector<uint32_t> outside_values_;     // Per OutsideStorage; the present value.
   std::vector<uint32_t> product_values_;
   std::vector<Version> versions_;  // By value.
   uint32_t last_layout_ = TapeValue::kNone;

@@ -17,8 +17,8 @@
 
 namespace remat {
 
-/// A value that one unit of a cut tape makes and others read, or that a rule has saved. Shared by
-/// the units that read it: it is freed when the last of them no longer needs it.
+/// A value that one unit of a cut tape makes and others read, or that a rule has saved. The units
+/// that read the value share it, and the last unit to give it up frees it.
 class CutValue {
  public:
   /// A value kept from the forward on.
@@ -37,15 +37,15 @@ class CutValue {
 
   uint32_t value() const { return value_; }
 
-  /// A unit fetches values with fewer groups around them first, values kept by the forward last.
+  /// Values with fewer groups around them are fetched first; values kept by the forward are last.
   size_t groups_around() const { return groups_around_; }
 
-  /// The kept value; null if a group makes it.
+  /// The kept value; null if a group makes the value.
   CallProduct* kept() { return kept_ ? &*kept_ : nullptr; }
   const CallProduct* kept() const { return kept_ ? &*kept_ : nullptr; }
 
-  /// Returns a tensor on the value's memory, which must not be written. May replay groups and outer
-  /// regions.
+  /// Returns a tensor on the value's memory, which the caller must not write. May replay groups and
+  /// outer regions.
   at::Tensor fetch(const std::string& reader) const {
     if (slot_) return group_->load(*slot_);
     return kept_->unpack_to_read(kept_->held(), [&] {

@@ -16,8 +16,8 @@
 
 namespace remat {
 
-/// Fills a segment's slots with values for backward, or a group's slots with values that its units
-/// pass each other. Keeps the whole tape alive, but only its own unit's input tensors.
+/// Fills a segment's slots with values for backward, or a group's slots with values that one unit
+/// of the group makes for others. Keeps the whole tape alive, but no input tensors of other units.
 class SegmentReplayer final : public Replayer {
  public:
   SegmentReplayer(std::shared_ptr<const TapeReplayer> whole, std::shared_ptr<const Region> root,

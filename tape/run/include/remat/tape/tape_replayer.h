@@ -25,8 +25,8 @@ namespace remat {
 
 class CutValue;
 
-/// Runs the records that live slots need, in order, on new memory: writes nothing outside and does
-/// not call the function. If no tape could be recorded, calls the function instead.
+/// Runs the records that live slots need, in order, on new memory, so nothing outside is written
+/// and the function is not called. If no tape could be recorded, calls the function instead.
 class REMAT_API TapeReplayer final : public Replayer {
  public:
   TapeReplayer(std::unique_ptr<const FunctionReplayer> function, std::shared_ptr<RegionEntry> entry,
@@ -39,19 +39,19 @@ class REMAT_API TapeReplayer final : public Replayer {
   /// The tape for replays; null if it could not be recorded.
   const Tape* tape() const override { return tape_.failure().empty() ? &tape_ : nullptr; }
 
-  /// Call it when the forward has ended: with a tape, drops what only the function would need.
+  /// Call it when the forward has ended. If there is a tape, drops what only the function needs.
   void finish_forward(const Region& region) override;
 
   void replay(const Region& region, ReplayedSlots& slots) const override;
 
-  /// Fills the slots of `region`, which is part `unit` of the tape of `root`, from `inputs`, which
-  /// other parts have made.
+  /// Fills the slots of `region`, which is part `unit` of the tape of `root`. `inputs` are values
+  /// that other parts have made.
   void replay_part(const Region& root, const Region& region, size_t unit,
                    c10::ArrayRef<std::shared_ptr<const CutValue>> inputs,
                    ReplayedSlots& slots) const;
 
-  /// Call it when a part has been replayed for the first time, and compared by hashes if the tape
-  /// has them.
+  /// Call it when a part has been replayed for the first time. If the tape has hashes, the replay
+  /// has compared the part.
   void note_compared() const;
 
   void visit_inputs(c10::function_ref<void(const RegionInput&)> visit) const override {

@@ -19,8 +19,8 @@
 
 namespace remat {
 
-/// The values that a unit's replays start from. Each value is released with the last live slot that
-/// is made from it. Set on the forward's thread; everything else may be called from any thread.
+/// The values from which a unit's replays start. An input is freed with the last live slot that is
+/// made from it. Set on the forward's thread; everything else may be called from any thread.
 class REMAT_API UnitInputs {
  public:
   using Values = std::vector<std::shared_ptr<const CutValue>>;
@@ -29,13 +29,13 @@ class REMAT_API UnitInputs {
 
   struct Found {
     Values values;
-    std::vector<Positions> of_slot;  ///< The inputs that each slot is made from.
-    std::vector<uint32_t> missing;   ///< Needed, but neither made in the unit nor inputs.
+    std::vector<Positions> of_slot;  ///< The inputs from which each slot is made.
+    std::vector<uint32_t> missing;   ///< Needed values, neither made in the unit nor inputs.
   };
 
-  /// Walks back from the slots of `part` that are live in `region`. `given(value)` returns the
-  /// value from around the unit, or null if the unit makes it itself. Sets `needed[value]` for all
-  /// values that replays read or make.
+  /// Walks back from the slots of `part` that are live in `region`. `given(value)` returns a value
+  /// that the unit gets from outside itself, or null if the unit makes the value. Sets
+  /// `needed[value]` for all values that replays read or make.
   static Found find(const Tape& tape, const TapePart& part, const Region& region,
                     c10::function_ref<std::shared_ptr<const CutValue>(uint32_t value)> given,
                     std::vector<bool>& needed);
@@ -46,7 +46,7 @@ class REMAT_API UnitInputs {
   /// The inputs that live slots need.
   Values held() const;
 
-  /// The slot has died: gives up the inputs that no other live slot needs.
+  /// Call it when the slot has died. Gives up the inputs that no other live slot needs.
   void release(size_t slot) noexcept;
 
  private:
