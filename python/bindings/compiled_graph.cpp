@@ -106,8 +106,7 @@ Results call_graph(PyObject* graph, const c10::List<at::Tensor>& read,
   return made.cast<Results>();
 }
 
-// Keys that are excluded at the op, so that dispatch modes see the ops that the graph calls
-// instead.
+// Keys excluded at the op, so that dispatch modes see only the ops that the graph calls.
 constexpr c10::DispatchKeySet kModes({c10::DispatchKey::Python,
                                       c10::DispatchKey::PythonTLSSnapshot});
 

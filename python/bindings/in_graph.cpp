@@ -70,8 +70,7 @@ py::object policy_object(const std::optional<Policy>& policy) {
   return policy ? py::reinterpret_borrow<py::object>(object_of(*policy)) : py::none();
 }
 
-/// Returns the policy of regions of `checkpoint`, the result of checkpoint(options); null without
-/// one.
+/// Returns the policy of `checkpoint`, a result of checkpoint(options); null without a policy.
 std::shared_ptr<const RegionPolicy> region_policy_of(const py::object& checkpoint) {
   const CheckpointOptions& options = settings_of(checkpoint).options;
   return options.policy || !options.intercept ? options.policy : policy_of_environment();
@@ -97,8 +96,7 @@ bool is_communication(const std::string& name, const std::string& overload) {
   return info && info->is_communication();
 }
 
-/// Returns the policy for an op whose named call would be `call`; None if no rule matches either
-/// name.
+/// Returns the policy that rules give to an op whose named call would be `call`, or else None.
 py::object policy_of_op(const py::object& checkpoint, const std::string& name,
                         const std::string& overload, const std::string& call) {
   const std::shared_ptr<const RegionPolicy> policy = region_policy_of(checkpoint);

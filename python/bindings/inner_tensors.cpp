@@ -112,8 +112,7 @@ bool add_flattened(PyObject* object, std::vector<at::Tensor>& tensors) {
   return true;
 }
 
-/// Returns what _unflatten.py needs to rebuild a tensor like `object`; null if its class prevents
-/// that.
+/// Returns data from which _unflatten.py rebuilds a tensor like `object`; null if it cannot.
 THPObjectPtr recipe_of(PyObject* object, Flat& flat) {
   if (!flat.names || PyObject_HasAttrString(object, "__tensor_unflatten__") != 1) return {};
   THPObjectPtr recipe(Py_BuildValue("(OOOONN)", reinterpret_cast<PyObject*>(Py_TYPE(object)),

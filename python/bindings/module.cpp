@@ -58,8 +58,7 @@ pybind11::object run_with_plain_numbers(const pybind11::function& run,
   return results;
 }
 
-/// Releases the GIL while waiting, if this thread has it, because the other thread may need the
-/// GIL.
+/// Waits without the GIL, if this thread has it, because the other thread may need the GIL.
 void wait_without_gil(c10::function_ref<void()> wait) {
   if (!interpreter_lives() || !PyGILState_Check()) return wait();
   const pybind11::gil_scoped_release released;

@@ -75,8 +75,8 @@ PyObject* put_together(const CallResults& results) {
   return static_cast<const ArgumentTree*>(results.holder.get())->build_one(results.tensors);
 }
 
-// Rejects a new leaf for all policies, as torch_remat does: a RECOMPUTE call would create another
-// leaf in the replay, whose gradient the program would not see.
+// Rejects a new leaf for all policies, as torch_remat does, because a RECOMPUTE call would create
+// another leaf in the replay, whose gradient the program would not see.
 void check_no_new_leaf(const CallResults& results, c10::ArrayRef<at::Tensor> arguments,
                        const NamedCall& call, const char* where) {
   for (const auto i : c10::irange(results.tensors.size())) {

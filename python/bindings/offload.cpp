@@ -32,8 +32,7 @@ auto without_gil(const Call& call) {
   return call();
 }
 
-/// Kind ("host" or "disk"), limit in bytes, and for a disk its folder and whether to verify
-/// checksums.
+/// Kind ("host" or "disk"), byte limit, and for a disk the folder and whether to verify checksums.
 using Memory = std::tuple<std::string, std::optional<int64_t>, std::string, bool>;
 
 std::shared_ptr<OffloadMemory> make_memory(const Memory& memory,

@@ -68,7 +68,8 @@ PyObject* object_of(Policy policy) {
 
 namespace {
 
-/// Returns the pattern of a rule for a string, or for an op such as torch.ops.aten.mm[.default].
+/// Returns a rule's pattern for a string, or for an op such as torch.ops.aten.mm or
+/// aten.mm.default.
 std::string pattern_of(const py::handle& object) {
   const bool is_text = py::isinstance<py::str>(object);
   const std::string type = Py_TYPE(object.ptr())->tp_name;
@@ -97,7 +98,7 @@ std::string show(const PolicyTable& table) {
   return text;
 }
 
-/// Converts by the declared type, since C++ holds dtypes, layouts and memory formats as numbers.
+/// Converts an argument by its type, since C++ holds dtypes, layouts and memory formats as numbers.
 py::object python_value(const c10::Argument& argument, const c10::IValue& value) {
   const c10::TypePtr& type = argument.real_type();
   const auto optional = type->cast<c10::OptionalType>();
@@ -120,7 +121,7 @@ py::object python_value(const c10::Argument& argument, const c10::IValue& value)
   return torch::jit::toPyObject(value);
 }
 
-/// Returns the arguments that a Python caller would pass, without those that have their default.
+/// Returns the arguments that a Python caller would pass, without those that equal their default.
 std::pair<py::list, py::dict> python_arguments(const OpCall& call) {
   const c10::FunctionSchema& schema = call.info().op().schema();
   py::list positional;

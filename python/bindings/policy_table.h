@@ -14,10 +14,10 @@
 
 namespace remat::python {
 
-/// Sets the members SAVE, RECOMPUTE and OFFLOAD of CheckpointPolicy, never freed. Call once.
+/// Sets the Python objects for SAVE, RECOMPUTE and OFFLOAD, which are never freed. Call once.
 void set_policy_objects(PyObject* const* members);
 
-/// Converts a member of CheckpointPolicy; for others throws c10::Error that begins with `where`.
+/// Converts a member of CheckpointPolicy. Other objects throw c10::Error that begins with `where`.
 Policy policy_of(const char* where, PyObject* object);
 
 /// The member of CheckpointPolicy for `policy`, borrowed.

@@ -24,8 +24,7 @@ std::string folder_of(const char* package) {
   return file.substr(0, file.rfind('/') + 1);
 }
 
-/// True if the thread runs Python. Also true while it has released the GIL, as PyTorch does for
-/// each op.
+/// True if the thread runs Python, even if it has released the GIL, as PyTorch does for each op.
 bool runs_python() {
   return Py_IsInitialized() != 0 && PyGILState_GetThisThreadState() != nullptr;
 }

@@ -42,9 +42,8 @@ struct OpenCall {
 thread_local std::vector<std::shared_ptr<OpenCall>> open_calls;  // the innermost last
 thread_local uint64_t calls_opened = 0;
 
-/// Ends the call, as one that threw if NamedCallScope::finish() was not called. Does nothing on
-/// another thread or while inner calls or regions run, because the HandleBound around ends the
-/// call.
+/// Ends the call, which counts as one that threw unless NamedCallScope::finish() ran. On another
+/// thread, and while inner calls or regions run, leaves that to the HandleBound around.
 void end_call(const std::shared_ptr<OpenCall>& call) noexcept {
   const auto open = std::find(open_calls.begin(), open_calls.end(), call);
   if (open == open_calls.end() || !call->scope->is_innermost()) return;
@@ -57,7 +56,7 @@ void end_call(const std::shared_ptr<OpenCall>& call) noexcept {
 }
 
 // Note [A forward() that throws]: a kept exception keeps the frame with ctx and handle, so the
-// handle lives on. The autograd node is freed nevertheless, and a hook that it owns ends the call.
+// handle lives on. But the autograd node is freed, so a hook that the node owns ends the call.
 class EndWithNode final : public torch::autograd::FunctionPostHook {
  public:
   explicit EndWithNode(const std::shared_ptr<OpenCall>& call) : call_(call) {}

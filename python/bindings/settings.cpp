@@ -227,7 +227,7 @@ std::string nearest_option(std::string_view name) {
   return "";
 }
 
-/// Returns a hint for an unknown option: what replaces an option of torch's, or a similar name.
+/// Returns a hint for an unknown option: a similar name, or what replaces an option of torch.
 std::string hint_of(std::string_view name) {
   const std::string torchs =
       " torch_checkpoint(fn, *args) takes all options of torch's checkpoint.";

@@ -75,8 +75,7 @@ class TensorHookDicts final : public KeptHooks {
     pybind11::object accumulated;  // a copy of the dict of post-accumulate hooks, or null
   };
 
-  /// Calls `visit(hooks, before)` with each dict of the tensor and the dict's copy; each may be
-  /// null.
+  /// Calls `visit(hooks, before)` for each dict of the tensor, with its copy. Either may be null.
   template <class Visit>
   static void visit_dicts(const Kept& kept, Visit&& visit);
 
