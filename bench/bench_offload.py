@@ -4,18 +4,27 @@
 
   bench_offload.py [MODEL ...] [--rounds N] [--gbps 1 4 16] [--plans 30 40 60]
 
-Copies go from CPU memory to CPU memory; remat's take as long as on a link of the given speed, which copies in both directions
-at once. Copies of torch.autograd.graph.save_on_cpu run at memory speed and are waited for. A peak is what LibTorch's CPU
-allocator hands out in a step, beyond what is alive before: offloaded tensors are in the store's own memory and do not count,
-copies of save_on_cpu do. A time is a median of wall times over plain's; the ways take turns. "hidden" is the share of the
-copies' time, at the link's speed, for which no thread waited. The rows of remat keep in the store the inputs of each layer
-("inputs"), or the inputs and the results of matrix products, convolutions, attention, GELU and ReLU. Steps begin with the same
-weights and buffers, and with gradients that are zero.
+Copies go from CPU memory to CPU memory. Copies of remat take as long as on a link of the given speed, which copies in both
+directions at once. Copies of torch.autograd.graph.save_on_cpu run at memory speed and are waited for. Copies also slow down the
+computation. The rows of remat keep in the store the inputs of each layer ("inputs"), or the inputs and the results of matrix
+products, convolutions, attention, GELU and ReLU. Steps begin with the same weights and buffers, and with gradients that are
+zero. Columns of the first table:
 
-Plans, for budgets in percent of plain's peak: the predicted overhead of a plan without a store ("alone") and of one with the
-store; the measured overhead (steps of plain and of the plan in turns); the time that threads waited for copies in a step,
-measured and predicted; the measured peak over the predicted one, which holds for every speed of the link; bytes moved per step.
-prefetch_bytes and max_leaving_bytes of the store are a sixteenth of plain's peak. Copies also slow down the computation.
+bitwise  whether gradients and buffers are those of plain; "no" for convolutions and checkpoints that copy their input, which
+         are plain autograd functions and update BatchNorm's statistics twice
+peak     bytes from LibTorch's CPU allocator in a step, beyond those alive before. Offloaded tensors of remat do not count,
+         because they are in the store's own memory; copies of the other methods count
+time     median of wall times, divided by plain's; the methods run in turns
+hidden   share of the copies' time, at the link's speed, for which no thread waited
+
+Columns of plans for budgets in percent of plain's peak (prefetch_bytes and max_leaving_bytes are a sixteenth of that peak):
+
+overhead alone      predicted overhead of the plan without a store
+with the link       predicted overhead of the plan with the store
+measured            measured overhead of the plan with the store; plain and the plan run in turns
+waits, of predicted time for which threads waited for copies in a step, measured and predicted
+peak, of predicted  measured / predicted peak (the prediction does not depend on link speed)
+moved, of planned   bytes moved in a step, measured and planned
 """
 
 import ctypes

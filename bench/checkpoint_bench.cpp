@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Measures the cost of regions against the same code in plain LibTorch, in one process. over_ns is
-// the cost of remat per unit named in the benchmark's label; docs/explanation/performance.md
-// explains each row.
+// Measures the cost of regions against the same code in plain LibTorch, in one process. The counter
+// over_ns is the cost of remat per unit, which the benchmark's label names.
+// docs/explanation/performance.md explains each row.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
@@ -36,9 +36,9 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Takes samples of two versions. `plain` and `ours` are called in turns and return the seconds of
-/// one sample; the benchmark's own time column is that of `ours`. Counters: medians of plain and
-/// ours, of their difference and ratio, per unit of work; a sample has `units` of them.
+/// Takes samples of two versions in turns. `plain` and `ours` return the seconds of one sample; the
+/// benchmark's own time column shows `ours`. Counters: medians of plain, ours and their difference,
+/// each divided by `units` (units of work in a sample), and the median ratio.
 template <class Plain, class Ours>
 void run_paired(benchmark::State& state, double units, Plain&& plain, Ours&& ours) {
   std::vector<double> plain_s;
@@ -63,7 +63,7 @@ void run_paired(benchmark::State& state, double units, Plain&& plain, Ours&& our
   state.counters["ratio"] = median(ratio);
 }
 
-// graphs per sample, so that a sample is long against the clock's resolution
+// graphs per sample, so that a sample takes much longer than the clock's resolution
 constexpr int64_t kGraphs = 50;
 
 /// sin saves its argument, so each op has one saved tensor.
@@ -154,15 +154,15 @@ double recorded_s(Run run, const Tensor& x, int64_t ops, int64_t graphs) {
   return forward_s(run, x, ops, graphs);
 }
 
-/// Seconds by which the replays make backwards longer than plain's.
+/// Seconds for the replays: the time of `run`'s backwards minus the time of plain backwards.
 double replay_s(Run run, const Tensor& x, int64_t ops, int64_t graphs) {
   return backward_s(run, x, ops, graphs) - backward_s(plain, x, ops, graphs);
 }
 
 using Timer = double (*)(Run run, const Tensor& x, int64_t ops, int64_t graphs);
 
-/// Two ways to run chains of `ops` ops, `graphs` of them in a sample. Counters are per op, or per
-/// graph for graphs of one op.
+/// A benchmark that compares `ours`, timed by `timer`, with `base`, timed by `base_timer`. A sample
+/// runs `graphs` graphs of `ops` ops, and counters are per op.
 struct Row {
   const char* name;
   const char* label;
@@ -177,17 +177,17 @@ struct Row {
 constexpr const char* kUnseenBase = "per op, over a region without interception";
 
 const Row kRows[] = {
-    // The fixed cost of one region's forward, relative to its one op; it includes the cost of its
-    // one saved tensor.
+    // The fixed cost of one region's forward with one op, including the cost of the op's saved
+    // tensor.
     {"region_forward", "per region", forward_s, plain, forward_s, region, 1, kGraphs},
-    // The fixed cost of one region's backward. The replay stops before its one op runs, since sin
-    // saves its argument first, so that only remat's own work remains.
+    // The fixed cost of one region's backward. Since sin saves its argument first, the replay stops
+    // before it runs the op, so that only remat's own work remains.
     {"region_backward", "per region", backward_s, plain, backward_s, region, 1, kGraphs},
-    // Forwards of a region of many ops: the cost of seeing and logging an op, ...
+    // The cost of seeing and logging an op, in forwards of a region of many ops.
     {"intercepted_op", kUnseenBase, forward_s, unseen_region, forward_s, region, 1000},
-    // ... of each saved tensor, without interception, ...
+    // The cost of a saved tensor, without interception.
     {"saved_tensor", "per saved tensor", forward_s, plain, forward_s, unseen_region, 1000},
-    // ... and of a SAVE call around the one op of a region.
+    // The cost of a SAVE call around the one op of a region.
     {"save_call", "per call, over the same op bare", forward_s, region, forward_s, saved_chain, 1,
      kGraphs},
     // Forward and backward with everything recomputed, and with nothing recomputed.
@@ -198,7 +198,7 @@ const Row kRows[] = {
     {"tape_replay", "per op, the replay alone over a plain forward", forward_s, plain, replay_s,
      taped_region, 200},
     {"tape_step", "per op", step_s, plain, step_s, taped_region, 200},
-    // The cost of a running recorder, outside regions and in one.
+    // The cost of a running recorder, outside regions and inside a region.
     {"recorder_outside", "per op", forward_s, plain, recorded_s, plain, 1000},
     {"recorder_in_region", "per op, over a region without a recorder", forward_s, region,
      recorded_s, region, 1000},
@@ -206,7 +206,7 @@ const Row kRows[] = {
 
 void compare(benchmark::State& state, const Row& row) {
   const Tensor x = leaf();
-  // The first replay of a tape is compared by hashes; the tape is trusted afterwards.
+  // The first replay compares a tape by hashes; later replays trust it, and only these are timed.
   row.ours(x, row.ops).sum().backward();
   run_paired(
       state, static_cast<double>(row.ops * row.graphs),
@@ -230,9 +230,8 @@ void recorder_off(benchmark::State& state) {
   state.SetLabel("per op");
 }
 
-// Code without a region, before and after remat's engine is in front of LibTorch's: both sides run
-// the same code, the second after the first region of the process. This benchmark is registered
-// first, so that the process does not have remat's engine yet.
+// Times plain code twice: before the process has run any region, and again after its first region
+// has installed remat's engine. Registered first so that nothing is installed yet.
 void no_region(benchmark::State& state) {
   constexpr int64_t kOps = 1000;
   constexpr int kSamples = 300;

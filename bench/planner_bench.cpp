@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Plans all budgets of a model at once, on one thread. peak_MB is the process's peak, so a row is
-// right only when it runs alone: --benchmark_filter=NAME.
+// Plans all budgets of a model at once, on one thread. peak_MB is the peak of the whole process, so
+// it is right only if a row runs alone: --benchmark_filter=NAME.
 #include <benchmark/benchmark.h>
 #include <sys/resource.h>
 
@@ -28,7 +28,7 @@ remat::Profile gpt2_large() {
   return remat::Profile::from_json(std::string(std::istreambuf_iterator<char>(file), {}), path);
 }
 
-/// Times a planner's construction from the profile and its plans for ten budgets.
+/// Times the construction of a planner from the profile, together with its plans for ten budgets.
 void plan_all(benchmark::State& state, const remat::Profile& profile) {
   size_t breakpoints = 0;
   for (auto _ : state) {
@@ -50,7 +50,7 @@ void gpt2_large_74_regions(benchmark::State& state) {
 }
 BENCHMARK(gpt2_large_74_regions)->Unit(benchmark::kMillisecond);
 
-/// 96 layers, without the region of the embedding: 193 regions.
+/// 96 layers of 2 regions each, and the last region of GPT-2, without the region of the embedding.
 void layers_96_193_regions(benchmark::State& state) {
   remat::Profile profile = gpt2_large();
   const std::vector<int> whole = std::exchange(profile.chain, {});

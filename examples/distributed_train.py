@@ -38,7 +38,7 @@ class Attention(nn.Module):
         self.wq, self.wk, self.wv, self.wo = (nn.Linear(width, width, bias=False) for _ in range(4))
 
     def forward(self, x, angles):
-        # -1: the number of heads; with tensor parallelism, the number on this rank.
+        # The size -1 becomes the number of heads; with tensor parallelism, of the heads on this rank.
         q, k, v = (w(x).unflatten(-1, (-1, self.head_width)).transpose(1, 2) for w in (self.wq, self.wk, self.wv))
         y = F.scaled_dot_product_attention(rotate(q, angles), rotate(k, angles), v, is_causal=True)
         return self.wo(y.transpose(1, 2).flatten(2))
@@ -98,7 +98,7 @@ class Llama(nn.Module):
 
 
 def apply_tensor_parallel(model, mesh):
-    """Activations between layers are split along the sequence; attention and feed forward split their channels."""
+    """Splits activations between layers along the sequence, and attention and feed forward along their channels."""
     columns, split, gathered = parallel.ColwiseParallel(), parallel.SequenceParallel(), parallel.PrepareModuleInput
     rows = parallel.RowwiseParallel(output_layouts=Shard(1))
     whole = {
@@ -176,7 +176,7 @@ def step_of(options, mesh, model, device):
 
 
 def digest_of_gradients(model):
-    """Digest of all ranks' digests of their local gradients: equal in two runs if every bit is."""
+    """Returns a digest of the local gradients of all ranks, which is equal in two runs if every bit of them is."""
     digest = hashlib.sha256()
     for parameter in model.parameters():
         gradient = parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad

@@ -27,9 +27,9 @@ constexpr int kRanks = 2;
 constexpr int kSteps = 3;
 constexpr int64_t kWidth = 64;
 
-// A c10d backend that all-reduces dense CPU tensors through a store. Sums are in the order of
-// ranks, so that all ranks get the same bits. LibTorch's wheels have the header of Gloo's backend
-// but not the Gloo headers that it includes; where you have them, use c10d::ProcessGroupGloo.
+// A c10d backend that all-reduces dense CPU tensors through a store. It sums in the order of ranks,
+// so that all ranks get the same bits. LibTorch's wheels have the header of Gloo's backend but not
+// the Gloo headers that it includes; if you have those, use c10d::ProcessGroupGloo.
 class StoreBackend final : public c10d::Backend {
  public:
   StoreBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size)
@@ -76,7 +76,8 @@ at::Tensor summed(const at::Tensor& part, const Group& group) {
   return tensors[0];
 }
 
-// The layer's input: all ranks have the whole input, and each computes a part of its gradient.
+// The layer's input. All ranks have the whole input, and each rank computes a part of its gradient,
+// so backward adds the parts.
 struct Entry : torch::autograd::Function<Entry> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
                             const Group& group) {
@@ -91,7 +92,8 @@ struct Entry : torch::autograd::Function<Entry> {
   }
 };
 
-// The layer's output: each rank computes a part of the sum, and all have its whole gradient.
+// The layer's output. Each rank computes a part of the sum, so forward adds the parts; all ranks
+// have the whole gradient of the output.
 struct Exit : torch::autograd::Function<Exit> {
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& part,
                             const Group& group) {

@@ -40,7 +40,7 @@ constexpr Mode kModes[] = {
     {"budget 50 %", Layout::kBudget, Saved::kNothing},
 };
 
-/// Measurements of a step. Bytes count what forward and backward allocate beyond parameters,
+/// Measurements of a step. Bytes count what forward and backward allocate, without parameters,
 /// optimizer state and data.
 struct StepRecord {
   at::Tensor loss;             // 0-dim, detached
@@ -49,7 +49,8 @@ struct StepRecord {
   double seconds = 0;          // forward, backward and optimizer
 };
 
-/// True if two tensors have the same bits: unlike in at::equal, NaN equals itself and 0 is not -0.
+/// True if two tensors have the same bits. Unlike at::equal, takes NaN as equal to itself and 0 as
+/// different from -0.
 bool same_bits(const at::Tensor& expected, const at::Tensor& got) {
   const at::Tensor left = expected.contiguous();
   const at::Tensor right = got.contiguous();
@@ -76,7 +77,7 @@ struct Trainer {
         loss(make_loss(model, mode.layout)),
         optimizer(model->parameters(), torch::optim::AdamWOptions(kLearningRate)) {}
 
-  /// Trains on `bytes`, [batch, length], of which the last column is only a target.
+  /// Trains on `bytes`, [batch, length]. The last column is only a target.
   void step(const at::Tensor& bytes) {
     optimizer.zero_grad();
     torch::manual_seed(kSeed + steps.size());
@@ -98,7 +99,7 @@ struct Trainer {
     steps.push_back(std::move(record));
   }
 
-  /// Notes the first difference of the last step from that of `plain`.
+  /// Notes the first difference between the last step and that of `plain`.
   void compare(const Trainer& plain) {
     if (!difference.empty()) return;
     if (!same_bits(plain.steps.back().loss, steps.back().loss)) difference = "loss";
@@ -124,21 +125,20 @@ struct Trainer {
   std::string difference;  // empty if every step is bitwise equal to plain's
 };
 
-/// Draws samples of `length` bytes, [batch, length] of int64: the same ones on every machine.
+/// Draws samples of `length` bytes, [batch, length] of int64, which are the same on every machine.
 at::Tensor draw_samples(std::string& text, int64_t length, std::mt19937_64& random) {
   const auto places = text.size() - static_cast<size_t>(length) + 1;
   std::vector<at::Tensor> samples;
   for (int64_t i = 0; i < kBatch; ++i) {
-    // Modulo, since std distributions differ between libraries.
+    // Use modulo, because std distributions draw different numbers in different libraries.
     char* const start = text.data() + random() % places;
     samples.push_back(torch::from_blob(start, {length}, torch::kUInt8).to(torch::kInt64));
   }
   return torch::stack(samples);
 }
 
-/// The median over the steps but the first, which warms up the allocator and creates the
-/// optimizer's state. Ratios are taken step by step: the modes take turns, so a disturbance affects
-/// both times.
+/// Returns the median time of a step or, with `over`, of its ratio to the same step of `over`. The
+/// first step is left out, since it warms up the allocator and creates the optimizer's state.
 double median_seconds(const Trainer& row, const Trainer* over = nullptr) {
   std::vector<double> values;
   for (size_t i = 1; i < row.steps.size(); ++i)
@@ -148,7 +148,7 @@ double median_seconds(const Trainer& row, const Trainer* over = nullptr) {
   return *middle;
 }
 
-/// The largest of all steps, with its share of plain's.
+/// Formats the largest value of all steps, with its share of plain's largest value.
 std::string bytes_of(const Trainer& plain, const Trainer& row, int64_t StepRecord::*bytes) {
   const auto largest = [&](const Trainer& of) {
     const auto step = std::max_element(of.steps.begin(), of.steps.end(),
@@ -181,9 +181,8 @@ void print_table(const std::vector<Trainer>& trainers) {
       group_size(static_cast<size_t>(Gpt2Config().depth)), 1e3 * median_seconds(plain));
 }
 
-/// Trains every mode on the same bytes, and compares each with plain after every step. The modes
-/// take turns, which rotate, so that no mode is always first. Returns true if every loss fell and
-/// every bit is plain's.
+/// Trains every mode on the same bytes, and compares each mode with plain after every step. In each
+/// step another mode begins. Returns true if every loss fell and every bit is plain's.
 bool train() {
   torch::set_num_threads(1);  // gives the steadiest figures
   std::ifstream file(REMAT_DEMO_TEXT, std::ios::binary);

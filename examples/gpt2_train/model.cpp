@@ -18,7 +18,7 @@ namespace {
 namespace nn = torch::nn;
 
 constexpr int64_t kBytes = 256;
-constexpr double kInitialDeviation = 0.02;  // GPT-2's
+constexpr double kInitialDeviation = 0.02;  // the value in GPT-2
 
 nn::LayerNorm make_norm(int64_t width) {
   return nn::LayerNorm(nn::LayerNormOptions({width}));
@@ -37,7 +37,8 @@ nn::Embedding make_embedding(int64_t entries, int64_t width) {
   return embedding;
 }
 
-// GPT-2 scales the initial weights of layers that feed the residual stream by their number.
+// GPT-2 divides the initial deviation of layers that feed the residual stream by the square root of
+// their number.
 nn::Linear make_residual_linear(int64_t inputs, const Gpt2Config& config) {
   const double additions = 2.0 * static_cast<double>(config.depth);
   return make_linear(inputs, config.width, kInitialDeviation / std::sqrt(additions));
@@ -50,8 +51,8 @@ remat::Policy policy_of(Saved part, Saved saved) {
   return is_saved ? remat::Policy::kSave : remat::Policy::kRecompute;
 }
 
-// A named call: in a region it is kept or recomputed as its policy says; elsewhere it is a plain
-// call.
+// Runs a layer as a named call: a region keeps or recomputes it by its policy; without a region it
+// is a plain call.
 at::Tensor run_linear(const nn::Linear& linear, const char* name, Saved saved,
                       const at::Tensor& x) {
   const auto forward = [&linear](const at::Tensor& in) {
@@ -60,8 +61,8 @@ at::Tensor run_linear(const nn::Linear& linear, const char* name, Saved saved,
   return remat::native_op(forward, name, policy_of(Saved::kMatmuls, saved))(x);
 }
 
-// The activation is an argument, so that remat keeps it; the module is captured by a shared
-// pointer.
+// The activation is an argument of the region, so that remat keeps it. The module is captured by a
+// shared pointer.
 at::Tensor run_as_region(const Block& block, size_t index, Saved saved, const at::Tensor& x) {
   const auto region = remat::checkpoint({.name = "block" + std::to_string(index)});
   return region([block, saved](const at::Tensor& input) {
@@ -101,7 +102,7 @@ at::Tensor BlockImpl::attend(const at::Tensor& qkv) const {
   const int64_t batch = qkv.size(0);
   const int64_t sequence = qkv.size(1);
   const int64_t width = qkv.size(2) / 3;
-  // Three times [batch, heads, sequence, width / heads].
+  // Query, key and value, each [batch, heads, sequence, width / heads].
   const auto parts =
       qkv.view({batch, sequence, 3, heads_, width / heads_}).permute({2, 0, 3, 1, 4}).unbind(0);
   const at::Tensor mixed = at::scaled_dot_product_attention(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Takes arguments apart and puts them together again.
+// Separates arguments into tensors and the rest, and rebuilds them.
 #include "argument_tree.h"
 
 #include <c10/util/Exception.h>
@@ -22,7 +22,8 @@
 namespace remat::python {
 namespace {
 
-/// Raises RecursionError for an object that contains itself. Keep the result while visiting items.
+/// Counts one level of nesting until the result is destroyed. Throws RecursionError when containers
+/// nest too deeply, as in a list that contains itself.
 [[nodiscard]] auto enter_container() {
   if (Py_EnterRecursiveCall(" while a region looks for tensors")) throw python_error();
   return c10::make_scope_exit([] { Py_LeaveRecursiveCall(); });
@@ -76,7 +77,7 @@ class ArgumentTree::Taker {
     add(node);
   }
 
-  /// A copy of the object's attributes; null if it has none.
+  /// Returns a copy of the object's attributes; null if it has none.
   static PyObject* attributes(PyObject* object) {
     PyObject* const dict = PyObject_GenericGetDict(object, nullptr);
     if (!dict) {
@@ -88,7 +89,7 @@ class ArgumentTree::Taker {
     return copy;
   }
 
-  /// If the container was met before, adds a kSeen node and returns true.
+  /// If the container has occurred before, adds a kSeen node and returns true.
   bool seen(PyObject* container) {
     for (const auto i : c10::irange(seen_.size())) {
       if (seen_[i] != container) continue;
@@ -116,8 +117,8 @@ class ArgumentTree::Taker {
     take_items(object);
   }
 
-  /// Takes the list's items as children of the last node. Code that runs meanwhile may change the
-  /// list.
+  /// Takes the list's items as children of the last node. Reads the list's size at each step,
+  /// because Python code that flattens an item may change the list.
   void take_items(PyObject* list) {
     const size_t parent = tree_.nodes_.size() - 1;
     Py_ssize_t i = 0;
@@ -188,7 +189,7 @@ class ArgumentTree::Builder {
         checked(THPVariable_Wrap(tensor, reinterpret_cast<PyTypeObject*>(node.object))));
     if (!node.extra) return made.release();
     THPObjectPtr attributes(checked(PyObject_GenericGetDict(made, nullptr)));
-    // `made` may be the forward's object: attributes that it still has stay as they are.
+    // `made` may be the Python object of the forward, so keep the attributes that it still has.
     if (PyDict_Merge(attributes, node.extra, /*override=*/0) < 0) throw python_error();
     return made.release();
   }
@@ -201,7 +202,7 @@ class ArgumentTree::Builder {
 
   PyObject* build_list(const Node& node) {
     THPObjectPtr list(checked(PyList_New(0)));
-    containers_.push_back(list);  // borrowed: the rebuilt arguments hold the list
+    containers_.push_back(list);  // borrowed, since the rebuilt arguments own the list
     for ([[maybe_unused]] const auto i : c10::irange(node.size)) {
       THPObjectPtr item(build());
       if (PyList_Append(list, item) < 0) throw python_error();
@@ -367,7 +368,7 @@ class OutputWalk {
   const OutputRule rule_;
   const std::string& region_;
   std::vector<at::Tensor>& tensors_;
-  c10::SmallVector<std::pair<PyObject*, Py_ssize_t>, 4> path_;  // a key, or null and an index
+  c10::SmallVector<std::pair<PyObject*, Py_ssize_t>, 4> path_;  // (key, 0) or (null, index)
 };
 
 }  // namespace

@@ -61,7 +61,7 @@ class ArgumentTree {
     kNamedTuple,  ///< object: class; children follow.
     kStructSeq,   ///< object: class; children follow.
     kPytree,      ///< object: unflatten function; extra: context; children follow.
-    kSeen,        ///< A container again; size: its index among the containers, in preorder.
+    kSeen,        ///< A container that already occurred; size: its preorder index.
   };
 
   struct Node {
@@ -73,7 +73,7 @@ class ArgumentTree {
 
   void release() noexcept;
 
-  c10::SmallVector<Node, 6> nodes_;  // in preorder
+  c10::SmallVector<Node, 6> nodes_;  // in preorder; containers are numbered in that order, too
   size_t positional_;
   PyObject* keywords_;
   uint32_t containers_ = 0;

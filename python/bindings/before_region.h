@@ -3,10 +3,10 @@
 // Work before a region runs: installation in torch, and the comparison of ranks.
 //
 // Note [First use]: `import remat_meta` changes nothing outside of the package. The first call of
-// an entry, such as checkpoint(), makes torch.func.functional_call and torch.compile known to remat
-// and starts the recordings that the environment requests. An entry is called before any region
-// runs and before a compiler traces a region. The first region that runs installs the rest.
-// _install.py has the Python half. An installation that is done costs the test of a flag.
+// an entry, such as checkpoint(), patches torch.func.functional_call and torch.compile so that
+// regions notice them, and starts the recordings that the environment requests. An entry is called
+// before any region runs and before a compiler traces a region. The first region that runs installs
+// the rest. _install.py has the Python half. Once all is installed, a call only tests a flag.
 #pragma once
 
 #include <torch/csrc/python_headers.h>
@@ -16,7 +16,7 @@
 namespace remat::python {
 
 /// Call before a region of `function` runs. Installs what remat needs in torch, lets ranks compare
-/// their regions, and hides from regions how FSDP gathers and frees weights: see
+/// their regions, and hides from regions the ops by which FSDP gathers and frees weights: see
 /// remat_meta._install, _agreement and _fsdp. Throws python_error.
 void before_region(const Settings& settings, PyObject* function);
 

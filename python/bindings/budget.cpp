@@ -38,8 +38,8 @@
 namespace remat::python {
 namespace {
 
-/// Calls forward(cuts, recording), with the cuts of the options as a handle for checkpoint(_cuts=),
-/// or None outside of regions. Takes the GIL.
+/// Calls forward(cuts, recording). `cuts` is the plan of `options` as a handle for
+/// checkpoint(_cuts=...), or None if `options` is null, for a step without a region. Takes the GIL.
 void call_forward(const py::object& forward, const CheckpointOptions* options,
                   StepRecording* recording) {
   const py::gil_scoped_acquire gil;
@@ -47,7 +47,7 @@ void call_forward(const py::object& forward, const CheckpointOptions* options,
   forward(cuts, py::cast(recording, py::return_value_policy::reference));
 }
 
-/// A step made of Python functions. Call backward() under the GIL; the others take the GIL.
+/// A step made of Python functions. Call backward() under the GIL; forward() and drop() take it.
 class PythonRunner final : public StepRunner {
  public:
   PythonRunner(py::object forward, py::object backward, py::object drop)
@@ -98,13 +98,12 @@ void run_step(AutoCheckpoint& planned, const py::object& forward, const py::tupl
               signature);
 }
 
-/// Calls function(*args, **kwargs) without torch.compile compiling anything in it.
 py::object run_eagerly(const py::object& function, const py::tuple& args, const py::dict& kwargs) {
   const CompilerAside compiler;
   return function(*args, **kwargs);
 }
 
-/// Wraps function(text) for calls from any C++ thread; does nothing after the interpreter's end.
+/// Wraps function(text) for calls from any C++ thread; they do nothing after the interpreter's end.
 std::function<void(const std::string&)> line_function(const py::object& function) {
   if (function.is_none()) return {};
   return [shared = share(function.ptr())](const std::string& line) {
@@ -139,7 +138,7 @@ std::shared_ptr<AutoCheckpoint> make_auto_checkpoint(std::string name, std::stri
                             .offload = std::move(offload)});
 }
 
-/// A remat_meta.Cuts, for checkpoint(replay="tape", cuts=...).
+/// Returns the plan's cuts as a remat_meta.Cuts, for checkpoint(replay="tape", cuts=...).
 py::object python_cuts(const MemoryPlan& plan) {
   const py::module_ policy = py::module_::import("remat_meta._policy");
   const py::object offload = policy.attr("CheckpointPolicy").attr("OFFLOAD");
@@ -154,7 +153,6 @@ py::object python_cuts(const MemoryPlan& plan) {
   return policy.attr("Cuts")(plan.cuts.positions, plan.cuts.groups, py::tuple(), keep);
 }
 
-/// A budget in bytes or as text.
 using Budget = std::variant<int64_t, std::string>;
 
 Budget budget_of(const py::object& given) {

@@ -27,7 +27,7 @@
 namespace remat::python {
 namespace {
 
-/// Takes ownership of a call's result; throws the error that the call raised.
+/// Takes ownership of the result of a Python call. Throws the error of a call that raised.
 THPObjectPtr returned(PyObject* result) {
   if (!result) throw_python_error();
   return THPObjectPtr(result);
@@ -37,7 +37,7 @@ PyObject* object_in(const std::any& held) {
   return std::any_cast<const SharedObject&>(held)->get();
 }
 
-/// Wraps `tensor` with the Python class and attributes of `original`: Parameters stay Parameters.
+/// Wraps `tensor` with the class and attributes of `original`, so that Parameters stay Parameters.
 THPObjectPtr wrap_like(const at::Tensor& tensor, const at::Tensor& original) {
   // A tensor without a Python object is a plain tensor; do not create an object for it.
   if (!original.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj())
@@ -202,7 +202,7 @@ class HooksObject {
   }
 
   struct Open {
-    // Also true without any scope, as in a forked child.
+    // Also true if the thread has no scope, as in a forked child.
     bool is_innermost() const {
       const Scope* const innermost = Scope::current();
       return thread == std::this_thread::get_id() && (!innermost || innermost == scope);
@@ -221,7 +221,7 @@ py::object text_or_none(const std::string& text) {
   return text.empty() ? py::object(py::none()) : py::object(py::str(text));
 }
 
-/// (kind, region, call, context): the fields of SavedTensorInfo, with the kind as a number.
+/// Returns (kind, region, call, context), the fields of SavedTensorInfo with the kind as a number.
 py::tuple saved_tensor_info() {
   const SavedTensorInfo& info = current_saved_tensor_info();
   const auto* const context = std::any_cast<SharedObject>(&info.context);
@@ -230,7 +230,7 @@ py::tuple saved_tensor_info() {
       context ? py::reinterpret_borrow<py::object>((*context)->get()) : py::object(py::none()));
 }
 
-/// The code objects of torch.utils.checkpoint's pack functions; the functions differ for each call.
+/// Code objects that identify torch.utils.checkpoint's pack functions, which are new in each call.
 std::vector<PyObject*>& codes_of_torch_checkpoint() {
   static auto& codes = *new std::vector<PyObject*>;
   return codes;

@@ -13,20 +13,20 @@
 
 namespace remat::python {
 
-/// `capture_context` may be null. Python errors pass on as python_error.
+/// `capture_context` may be null. Errors of the Python functions are thrown as python_error.
 SavedTensorsHooks make_saved_tensors_hooks(SharedObject pack, SharedObject unpack,
                                            SharedObject capture_context);
 
-/// If `object` is a saved_tensors_hooks, its (pack, unpack, capture_context), as a new reference;
-/// else null without an error.
+/// Returns (pack, unpack, capture_context) of a saved_tensors_hooks as a new reference; null,
+/// without an error set, for other objects.
 PyObject* parts_of_hooks(PyObject* object);
 
 /// `hook` is an object with snapshot() and restore(state).
 std::shared_ptr<StateHook> make_state_hook(SharedObject hook);
 
-/// `store` is an object whose put(tensor) returns an object with get(). Throws ValueError if put()
-/// returns an object without get() (torch's operators swallow a TypeError), and TypeError if get()
-/// returns no tensor.
+/// `store` is an object whose put(tensor) returns an object with get(). If put() returns an object
+/// without get(), throws ValueError, since torch's operators would swallow a TypeError. Throws
+/// TypeError if get() returns no tensor.
 std::shared_ptr<OffloadStore> make_offload_store(SharedObject store);
 
 }  // namespace remat::python

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The three calls of checkpoint(options)(fn)(args...). The third opens a region and calls `fn`; the
-// region's replay calls `fn` again.
+// The three calls of checkpoint(options)(fn)(args...). The third call opens a region and calls
+// `fn`; the region's replay calls `fn` again.
 #include "bindings.h"
 
 #include <c10/core/GradMode.h>
@@ -38,7 +38,7 @@
 namespace remat::python {
 namespace {
 
-/// Identifies a function by its code: equal for lambdas from one line, and for modules of a class.
+/// Identifies a function by its code. Lambdas of one line are equal, and so are a class's modules.
 size_t code_of(PyObject* function) {
   if (PyMethod_Check(function)) function = PyMethod_GET_FUNCTION(function);
   void* const code = PyFunction_Check(function) ? static_cast<void*>(PyFunction_GET_CODE(function))
@@ -63,7 +63,7 @@ void close_checkpoints(py::handle traceback) {
   }
 }
 
-/// Throws the Python error that is set, with which the region's function ended.
+/// Throws the Python error that is set. Closes the checkpoints that the error has left open.
 [[noreturn]] void throw_escaped() {
   py::error_already_set error;
   try {
@@ -79,7 +79,7 @@ void close_checkpoints(py::handle traceback) {
 /// overrides of RegionBody's functions take the GIL themselves.
 class PythonBody final : public RegionBody {
  public:
-  /// Moves the tensors of `arguments` to `inputs`. `region` is the region's name. Throws
+  /// Appends the tensors in `arguments` to `inputs`. `region` is the region's name. Throws
   /// python_error.
   PythonBody(PyObject* function, const CallArguments& arguments, std::string region,
              std::vector<at::Tensor>& inputs)
@@ -89,7 +89,7 @@ class PythonBody final : public RegionBody {
 
   ~PythonBody() override {
     if (!interpreter_lives()) {
-      static_cast<void>(parts_.release());  // NOLINT: nobody can free them any more
+      static_cast<void>(parts_.release());  // NOLINT: Python has ended and cannot free them
       return;
     }
     const py::gil_scoped_acquire gil;
@@ -130,7 +130,8 @@ class PythonBody final : public RegionBody {
     throw error;
   }
 
-  // True for interrupts. Other exceptions come from finally blocks that the stop has entered.
+  // Returns true only for interrupts. Anything else was raised by a `finally` block while the stop
+  // unwound, and is dropped.
   bool outranks_stop(const std::exception_ptr& escaped) const override {
     const py::gil_scoped_acquire gil;
     return is_interrupt(escaped);
@@ -160,7 +161,7 @@ PyTypeObject* checkpoint_builder_type = nullptr;
 PyTypeObject* checkpointed_type = nullptr;
 
 /// True while torch.fx traces with proxies in place of tensors. records_regions() does not notice
-/// this tracer, which calls no op.
+/// this tracer, because proxies call no op.
 bool fx_traces() {
   static PyObject* module = nullptr;  // Note [Imports and the GIL]
   static PyObject* const name = PyUnicode_InternFromString("_is_fx_tracing_flag");
@@ -187,11 +188,11 @@ PyObject* call_plainly(const Settings& settings, PyObject* function,
   return output.release();
 }
 
-/// True inside a transform of torch.func, and where tensors may have tangents.
+/// True inside a transform of torch.func or a level of forward-mode AD.
 ///
 /// Note [Regions in transforms]: each level of grad, vmap, jvp... has a graph and tensors of its
 /// own. A replay would have to find the same levels again, and saved tensors have no hooks there.
-/// So regions are plain calls: results are right, and nothing is recomputed.
+/// So regions run as plain calls, whose results are right, and nothing is recomputed.
 bool transforms() {
   constexpr auto key = c10::DispatchKey::FuncTorchDynamicLayerFrontMode;
   return c10::impl::tls_is_dispatch_key_included(key) ||
@@ -228,8 +229,8 @@ PyObject* call_region(const Settings& settings, PyObject* function,
     output = arguments.pass_to(function);
   }
   if (!output) {
-    // Code that torch.compile generates switches grad mode off and later on again; an exception
-    // between the two leaves it off.
+    // Code that torch.compile generates switches grad mode off and later on again. An exception in
+    // between leaves grad mode off, so restore it here.
     c10::GradMode::set_enabled(grad_mode);
     const ErrorAside error;
     region.reset();
@@ -253,7 +254,7 @@ PyObject* call_checkpointed(PyObject* object, PyObject* const* values, size_t fl
   END_HANDLE_TH_ERRORS
 }
 
-/// Rejects a class of modules: calling it would construct a module and compute nothing.
+/// Rejects a class of modules, because calling it would construct a module and compute nothing.
 void check_no_module_class(PyObject* function) {
   static PyObject* module = nullptr;  // Note [Imports and the GIL]
   if (!PyType_Check(function)) return;
@@ -319,7 +320,7 @@ PyObject* checkpoint(PyObject* /*module*/, PyObject* const* values, Py_ssize_t c
   END_HANDLE_TH_ERRORS
 }
 
-/// For pickle: calls checkpoint(**keywords), then its result with the function, if one is given.
+/// Called by pickle. Returns checkpoint(**keywords), called with the function if one is given.
 PyObject* rebuild(PyObject* module, PyObject* arguments) {
   PyObject* keywords = nullptr;
   PyObject* function = nullptr;

@@ -2,17 +2,18 @@
 
 // Runs graphs that a compiler turned into machine code, each as one op.
 //
-// Note [Compiled graphs]: the code that inductor generates for a graph allocates memory without
-// the dispatcher and writes it in kernels of its own. Op by op, a region would see tensors that no
-// op made, and miss writes. So in a region the graph is run by an op, without interception in the
-// op:
+// Note [Compiled graphs]: the code that inductor generates for a graph allocates memory without the
+// dispatcher and writes the memory in kernels of its own. If a region intercepted the ops of this
+// code, it would see tensors that no op made, and miss writes. So in a region one op runs the whole
+// graph, and the ops in it are not intercepted:
 //
 //   remat::compiled_graph(PyObject graph, str code, Tensor[] read, Tensor(a!)[] written,
 //                         Scalar[] numbers) -> (Tensor[], Scalar[])
 //
 // Regions log this op, tapes replay it, and policies may SAVE it, as any other op. The op calls
-// `graph` with `read`, `written` and `numbers`; tapes with the op hold `graph`. `code` identifies
-// the computation: recompiling the graph keeps `code`; a replay with another `code` is a mismatch.
+// `graph` with `read`, `written` and `numbers`; a tape with the op keeps `graph` alive. `code`
+// identifies the computation: it stays the same when the graph is compiled again, and a replay with
+// another `code` is a mismatch.
 #include "bindings.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -105,7 +106,7 @@ Results call_graph(PyObject* graph, const c10::List<at::Tensor>& read,
   return made.cast<Results>();
 }
 
-// Dispatch modes do not see the op; they see the ops that the graph calls, as without a region.
+// Keys excluded at the op, so that dispatch modes see only the ops that the graph calls.
 constexpr c10::DispatchKeySet kModes({c10::DispatchKey::Python,
                                       c10::DispatchKey::PythonTLSSnapshot});
 
@@ -126,21 +127,21 @@ void run_compiled_graph(const c10::OperatorHandle& /*op*/, torch::jit::Stack* st
   torch::jit::push(stack, std::move(std::get<0>(made)), to_scalars(std::get<1>(made)));
 }
 
-/// Skips autograd's fallback: the graph has an autograd function of its own, so nothing is to be
-/// recorded for the op, and its results may share memory.
+/// Skips autograd's fallback. The graph has an autograd function of its own, so autograd has
+/// nothing to record for the op, and the op's results may share memory.
 void pass_autograd(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                    torch::jit::Stack* stack) {
   op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
 }
 
-// Registered per device: the alias key Autograd would include the key of the interception kernel.
+// Registered for each device, because the key Autograd would include the interception kernel's key.
 constexpr c10::DispatchKey kAutogradKeys[] = {
     c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA, c10::DispatchKey::AutogradXPU,
     c10::DispatchKey::AutogradMPS};
 
-/// Registers the op. Loading the module registers nothing with the dispatcher.
+/// Registers the op at its first use, so that loading the module registers nothing.
 void register_op() {
-  // Leaked: its destructor would unregister the op.
+  // Never freed, since the destructor would unregister the op.
   static torch::Library* registered = nullptr;
   if (registered) return;
   registered = new torch::Library(torch::Library::FRAGMENT, "remat", std::nullopt, __FILE__,

@@ -23,7 +23,7 @@ PyObject* make_class(PyObject* module, const char* name, const char* doc, PyObje
   return made;  // never freed, like the module
 }
 
-/// The Python exception in `error`, which owns it; null if `error` is another exception or null.
+/// Returns the Python exception in `error`; null if `error` is null or holds another exception.
 python_error* as_python_error(const std::exception_ptr& error) {
   if (!error) return nullptr;
   try {
@@ -36,12 +36,12 @@ python_error* as_python_error(const std::exception_ptr& error) {
 }
 
 void add_note(python_error& error, const char* note) {
-  if (!error.type) error.persist();  // fetches an error that is still in the interpreter
+  if (!error.type) error.persist();  // takes an error that is still set in the interpreter
   if (!error.type) return;
   const ErrorAside aside;
   PyErr_NormalizeException(&error.type, &error.value, &error.traceback);
   if (!error.value) return;
-  if (!PyObject_HasAttrString(error.value, "add_note")) return;  // false in Python 3.10
+  if (!PyObject_HasAttrString(error.value, "add_note")) return;  // missing in Python 3.10
   PyObject* const result = PyObject_CallMethod(error.value, "add_note", "s", note);
   if (!result) PyErr_Clear();
   Py_XDECREF(result);
@@ -86,7 +86,7 @@ bool handles_stop() {
   for (PyObject* error = value; error && !found;) {
     found = PyErr_GivenExceptionMatches(error, stop_class) != 0;
     error = PyException_GetContext(error);
-    Py_XDECREF(error);  // held by the exception of which it is the context
+    Py_XDECREF(error);  // the exception before still holds it as its context
   }
   Py_XDECREF(type);
   Py_XDECREF(value);
@@ -123,8 +123,8 @@ void rethrow_in_python(const std::exception_ptr& error, const std::exception_ptr
     const pybind11::gil_scoped_acquire gil;
     add_note(raised, note);
     if (raised.type) throw;
-    // A saved-tensor hook raised the error and left it set in the interpreter, which raised it in
-    // the region's function.
+    // A saved-tensor hook raised the error and left it set in the interpreter. So the interpreter
+    // raised it in the region's function, and `escaped` holds the error.
     if (python_error* const left = as_python_error(escaped)) {
       add_note(*left, note);
       std::rethrow_exception(escaped);

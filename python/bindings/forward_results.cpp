@@ -20,7 +20,7 @@
 namespace remat::python {
 namespace {
 
-/// The holder of CallResults after add_marks(). The numbers are indices of marked results.
+/// add_marks() makes this the holder of CallResults. The numbers are indices of marked results.
 struct MarkedResults {
   std::shared_ptr<const void> holder;  // made by take_apart()
   std::vector<size_t> dirty;
@@ -86,7 +86,7 @@ std::vector<at::Tensor> tensors_of_forward(PyObject* ctx) {
       number_of(code, "co_argcount") + number_of(code, "co_kwonlyargcount") + (has_rest ? 1 : 0);
   for (const auto i : c10::irange(count)) {
     THPObjectPtr value(PyObject_GetItem(locals, PyTuple_GET_ITEM(names.get(), i)));
-    if (!value) PyErr_Clear();  // deleted, or captured by an inner function
+    if (!value) PyErr_Clear();  // the variable was deleted, or an inner function captures it
     if (i == 0 && value.get() != ctx) break;
     if (value && i > 0) take_output(value, OutputRule::kAnyLeaf, {}, tensors);
   }
@@ -130,9 +130,9 @@ std::vector<at::Tensor> saved_by(PyObject* ctx) {
   return tensors;
 }
 
-// After autograd has seen the results, it reserves space for all saved tensors and then saves them
-// one by one. If no result requires grad, autograd saves nothing. A forward() that raises destroys
-// its node, unless somebody else holds the node.
+// After forward(), autograd looks at the results, reserves space for all saved tensors, and then
+// saves them one by one. If no result requires grad, autograd saves nothing. If forward() raises,
+// its node is destroyed unless somebody else holds it.
 SavingState saving_of(PyObject* ctx) {
   if (!THPFunction_Check(ctx)) return nullptr;
   const auto& function = *reinterpret_cast<const THPFunction*>(ctx);

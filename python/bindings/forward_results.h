@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Reads what the forward() of a custom autograd function did to its ctx, and repeats it.
+// Reads what a custom function's forward() did to its ctx, and repeats it on the ctx of a replay.
 #pragma once
 
 #include <torch/csrc/autograd/python_function.h>
@@ -15,8 +15,8 @@
 
 namespace remat::python {
 
-/// The tensors among the arguments of the forward() that Python is running, if `ctx` is its first
-/// argument; else none. Throws python_error.
+/// Returns the tensors among the arguments of the forward() that Python is running; none if its
+/// first argument is not `ctx`. Throws python_error.
 std::vector<at::Tensor> tensors_of_forward(PyObject* ctx);
 
 struct NamedTensors {
@@ -24,15 +24,16 @@ struct NamedTensors {
   std::vector<at::Tensor> tensors;  ///< Undefined for None.
 };
 
-/// Calls ctx.save_for_backward(*named.values()) for a dict {name: Tensor or None}, and returns its
-/// items. Throws ValueError for an empty name, RuntimeError for a name with a dot and for other
-/// values, python_error. `where` begins the messages.
+/// Calls ctx.save_for_backward(*named.values()) for a dict {name: Tensor or None}, and returns the
+/// dict's items. Messages begin with `where`. Throws TypeError for another object, ValueError for
+/// an empty name, RuntimeError for other wrong names and values, and python_error.
 NamedTensors save_named(PyObject* ctx, PyObject* named, const std::string& where);
 
-/// The tensors given to ctx.save_for_backward(), undefined for None.
+/// The tensors that were passed to ctx.save_for_backward(), with an undefined tensor for None.
 std::vector<at::Tensor> saved_by(PyObject* ctx);
 
-/// The result says how far autograd has saved ctx's tensors. It holds no `ctx` and needs no GIL.
+/// Returns a function that says how far autograd has saved ctx's tensors. The function does not
+/// hold `ctx` and needs no GIL.
 SavingState saving_of(PyObject* ctx);
 
 /// Adds to `results` which of its tensors `ctx` has marked as dirty or as not differentiable.
@@ -41,8 +42,8 @@ void add_marks(CallResults& results, PyObject* ctx);
 /// Repeats the marks of `results` on `ctx`. Returns what forward() returned, as a new reference.
 PyObject* load_marked(const CallResults& results, PyObject* ctx);
 
-// How a Python ctx and its node refer to each other: up to LibTorch 2.12 the node owns its ctx;
-// from 2.13 on the ctx owns its node, and a node keeps its ctx alive once Python code has seen it.
+// Up to LibTorch 2.12, a node owns its Python ctx. From 2.13 on, the ctx owns its node, and the
+// node keeps its ctx alive once Python code has seen the ctx.
 
 /// The node is null for a ctx that no apply() made.
 inline WeakNodePtr node_of(const THPFunction& ctx) {
@@ -61,7 +62,7 @@ const THPFunction& ctx_of(const torch::autograd::Node& node) {
   return *reinterpret_cast<const THPFunction*>(ctx);
 }
 
-/// True if the ctx lets its saved tensors be read only once, an option since torch 2.11, and
+/// True if the ctx lets its saved tensors be read only once (an option since torch 2.11), and
 /// backward has read them.
 template <class Ctx>
 bool has_given_saved(const Ctx& ctx) {

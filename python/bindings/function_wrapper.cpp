@@ -58,8 +58,8 @@ void deallocate(PyObject* object) {
   Py_DECREF(type);
 }
 
-// The name under which `object` can be imported, as a new reference; null, without an error, if
-// there is none.
+// Returns the name under which `object` can be imported, as a new reference; null, without an error
+// set, if there is no such name.
 PyObject* global_name(PyObject* object) {
   THPObjectPtr name(PyObject_GetAttrString(object, "__qualname__"));
   THPObjectPtr module_name(name ? PyObject_GetAttrString(object, "__module__") : nullptr);
@@ -69,7 +69,7 @@ PyObject* global_name(PyObject* object) {
   return found.get() == object ? name.release() : nullptr;
 }
 
-// A decorated function is pickled by its name, as functions are; any other wrapper by its parts.
+// Pickles a decorated function by its name, as Python does, and any other wrapper by its parts.
 PyObject* reduce(PyObject* object, PyObject* /*unused*/) {
   HANDLE_TH_ERRORS
   const Wrapper& self = *as_wrapper(object);
@@ -98,7 +98,7 @@ bool belongs_to_function(std::string_view name) {
 
 PyObject* graph_key_maker = nullptr;  // never freed
 
-// See Note [In compiled code].
+// Returns the attribute "_graph_key": see Note [In compiled code].
 PyObject* get_graph_key(PyObject* object, PyObject* name) {
   Wrapper& self = *as_wrapper(object);
   if (!self.dict && !(self.dict = PyDict_New())) return nullptr;

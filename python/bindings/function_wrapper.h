@@ -50,11 +50,10 @@ PyObject* make_wrapper(PyTypeObject* type, vectorcallfunc call,
 const std::shared_ptr<const WrapperState>& state_of(PyObject* wrapper);
 PyObject* function_of(PyObject* wrapper);
 
-/// `make(wrapper)` returns the value of a wrapper's attribute "_graph_key", which is then kept: see
-/// Note [In compiled code]. Call once.
+/// Sets the function that makes a wrapper's attribute "_graph_key" when it is first read: see Note
+/// [In compiled code]. Call once.
 void set_graph_key_maker(PyObject* make);
 
-/// Converts the arguments of a vectorcall.
 CallArguments arguments_of(PyObject* const* values, size_t flags, PyObject* keywords);
 
 }  // namespace remat::python

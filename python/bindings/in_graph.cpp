@@ -2,13 +2,12 @@
 
 // Python functions that torch.compile traces in place of C calls, and the policy queries they make.
 //
-// Note [In compiled code]: when Dynamo traces a call of an object, it looks the call up in the
-// dict of the object's type, and traces what it finds if that is a Python function; Python itself
-// calls the type's slot. So the dicts of our types have Python functions for the compiler, and
-// calls outside of compiled code stay in C. Such a function finds what it must know of an object
-// in the object's attribute "_graph_key", a string, which _compile.py makes on first access.
-// Dynamo guards strings by their value, so code that was compiled for one policy does not serve
-// another.
+// Note [In compiled code]: when Dynamo traces a call of an object, it looks up __call__ in the dict
+// of the object's type. If it finds a Python function there, it traces that function, whereas
+// Python calls the type's slot. So the dicts of our types have Python functions for the compiler,
+// and calls outside of compiled code stay in C. Such a function reads the object's properties from
+// the attribute "_graph_key", a string that _compile.py makes on first access. Dynamo guards
+// strings by their value, so code that was compiled for one policy does not serve another.
 #include "bindings.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -43,8 +42,8 @@ namespace py = pybind11;
 
 thread_local bool compiles_in_region = false;  // set by call_compiler()
 
-/// State that guards of compiled code check: whether the code runs in a region or, while the code
-/// is compiled, whether it is to run in one.
+/// The state that guards of compiled code check. in_region() is true if the code runs in a region
+/// or, while the code is compiled, if it will run in one.
 struct Surroundings {
   bool in_region() const { return compiles_in_region || detail::is_in_region(); }
 };
@@ -71,13 +70,13 @@ py::object policy_object(const std::optional<Policy>& policy) {
   return policy ? py::reinterpret_borrow<py::object>(object_of(*policy)) : py::none();
 }
 
-/// The policy of the regions that `checkpoint`, the result of checkpoint(options), makes; or null.
+/// Returns the policy of `checkpoint`, a result of checkpoint(options); null without a policy.
 std::shared_ptr<const RegionPolicy> region_policy_of(const py::object& checkpoint) {
   const CheckpointOptions& options = settings_of(checkpoint).options;
   return options.policy || !options.intercept ? options.policy : policy_of_environment();
 }
 
-/// The rules of the region's policy, a copy of the user's table, as JSON; empty without a policy.
+/// Returns the rules of the user's policy as JSON; empty if the options have no policy.
 std::string rules_of(const py::object& checkpoint) {
   const std::shared_ptr<const RegionPolicy>& policy = settings_of(checkpoint).options.policy;
   return policy ? policy->table().to_json() : "";
@@ -97,7 +96,7 @@ bool is_communication(const std::string& name, const std::string& overload) {
   return info && info->is_communication();
 }
 
-/// The policy that the rules give to an op or to its call, named `call`; None if no rule matches.
+/// Returns the policy that rules give to an op whose named call would be `call`, or else None.
 py::object policy_of_op(const py::object& checkpoint, const std::string& name,
                         const std::string& overload, const std::string& call) {
   const std::shared_ptr<const RegionPolicy> policy = region_policy_of(checkpoint);
@@ -117,8 +116,8 @@ bool is_out_variant(const c10::OperatorHandle& op) {
   return std::any_of(arguments.begin(), arguments.end(), [](const auto& a) { return a.is_out(); });
 }
 
-/// True for a composite op: graphs contain the ops that it calls instead of the op itself.
-/// `overload`: nullopt for all overloads.
+/// True for a composite op: a graph contains the ops that it calls instead of the op itself. Checks
+/// all overloads if `overload` is nullopt.
 bool is_taken_apart(const std::string& name, const std::optional<std::string>& overload) {
   bool is_known = false;
   for (const c10::OperatorName& op : c10::Dispatcher::singleton().getAllOpNames()) {
@@ -148,7 +147,7 @@ bool is_taken_apart(const PolicyTable& table, size_t number) {
   return !ops.empty() && std::all_of(ops.begin(), ops.end(), is_apart);
 }
 
-/// The user's rules that match only composite ops, and so no op of a graph.
+/// Returns the user's rules that match only composite ops, and therefore no op of a graph.
 std::vector<std::string> rules_of_composites(const py::object& checkpoint) {
   std::vector<std::string> found;
   const std::shared_ptr<const RegionPolicy> policy = region_policy_of(checkpoint);
@@ -160,8 +159,8 @@ std::vector<std::string> rules_of_composites(const py::object& checkpoint) {
   return found;
 }
 
-/// Calls a compiler hidden from regions. The thread's dispatch keys stay as they are, since a
-/// compiler writes guards on them.
+/// Calls a compiler and hides its ops from regions. The thread's dispatch keys stay as they are,
+/// since the compiler writes guards on them.
 py::object call_compiler(const py::object& compile, const py::args& args,
                          const py::kwargs& keywords) {
   const bool outer = std::exchange(compiles_in_region, Surroundings().in_region());
@@ -172,7 +171,7 @@ py::object call_compiler(const py::object& compile, const py::args& args,
   return compile(*args, **keywords);
 }
 
-/// Calls `function`, which reads the thread's dispatch keys, while these lack interception's bits.
+/// Calls `function`, which reads the thread's dispatch keys, with interception's keys switched off.
 py::object call_without_bits(const py::object& function, const py::args& args) {
   const InterceptionOff off;
   return function(*args);

@@ -20,9 +20,9 @@
 namespace remat::python {
 namespace {
 
-constexpr int kMaxDepth = 4;  // levels of containers that are searched, from an attribute on
+constexpr int kMaxDepth = 4;  // nested containers that are searched below an attribute
 
-/// Adds a tensor, or the tensors in a list, a tuple or the values of a dict.
+/// Appends `object` if it is a tensor, or the tensors in a list, a tuple or the values of a dict.
 void add(PyObject* object, std::vector<at::Tensor>& tensors, int depth = 0) {
   if (!object || depth > kMaxDepth) return;
   if (THPVariable_Check(object)) {
@@ -37,7 +37,7 @@ void add(PyObject* object, std::vector<at::Tensor>& tensors, int depth = 0) {
   }
 }
 
-/// Adds the tensors in the __slots__ of the object's classes.
+/// Appends the tensors in the __slots__ of the object's classes.
 void add_slots(PyObject* object, std::vector<at::Tensor>& tensors) {
   THPObjectPtr copyreg(PyImport_ImportModule("copyreg"));
   if (!copyreg) return;
@@ -57,7 +57,7 @@ struct Flat {
   THPObjectPtr others;
 };
 
-/// True for a value that a rebuilt tensor may share: it is hashable and contains no tensors.
+/// True if a rebuilt tensor may share `value`, because it is hashable and contains no tensors.
 bool is_shared(PyObject* value) {
   std::vector<at::Tensor> tensors;
   add(value, tensors);
@@ -93,7 +93,7 @@ Flat flat_of(PyObject* object) {
 /// Hash of the class's context and of the attributes that are no tensors.
 size_t hash_of(Flat& flat) {
   size_t hash = flat.context.get() ? static_cast<size_t>(PyObject_Hash(flat.context.get())) : 0;
-  PyErr_Clear();  // an unhashable context is not compared
+  PyErr_Clear();  // unhashable contexts all hash to -1, so they are not compared
   Py_ssize_t position = 0;
   PyObject* value = nullptr;
   while (flat.others.get() && PyDict_Next(flat.others.get(), &position, nullptr, &value))
@@ -101,7 +101,7 @@ size_t hash_of(Flat& flat) {
   return hash;
 }
 
-/// Adds the tensors that __tensor_flatten__ names. Returns false if the class does not have it.
+/// Appends the tensors that __tensor_flatten__ names. Returns false if the class lacks the method.
 bool add_flattened(PyObject* object, std::vector<at::Tensor>& tensors) {
   Flat flat = flat_of(object);
   if (!flat.names) return false;
@@ -112,7 +112,7 @@ bool add_flattened(PyObject* object, std::vector<at::Tensor>& tensors) {
   return true;
 }
 
-/// Data from which _unflatten.py rebuilds a tensor like `object`; null if its class prevents that.
+/// Returns data from which _unflatten.py rebuilds a tensor like `object`; null if it cannot.
 THPObjectPtr recipe_of(PyObject* object, Flat& flat) {
   if (!flat.names || PyObject_HasAttrString(object, "__tensor_unflatten__") != 1) return {};
   THPObjectPtr recipe(Py_BuildValue("(OOOONN)", reinterpret_cast<PyObject*>(Py_TYPE(object)),

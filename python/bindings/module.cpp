@@ -34,8 +34,9 @@
 namespace remat::python {
 namespace {
 
-/// Runs a backward with create_graph outside of regions, and numbers its nodes as without replays:
-/// Note [Numbers on autograd's threads]. `accumulates`: the backward adds to the .grad of leaves.
+/// Runs a backward with create_graph outside of regions. Gives its nodes the numbers that they
+/// would have without replays: see Note [Numbers on autograd's threads]. `accumulates`: the
+/// backward adds to the .grad of leaves.
 pybind11::object run_with_plain_numbers(const pybind11::function& run,
                                         const std::vector<at::Tensor>& roots, bool accumulates,
                                         const pybind11::args& args,
@@ -57,8 +58,7 @@ pybind11::object run_with_plain_numbers(const pybind11::function& run,
   return results;
 }
 
-/// Releases the GIL while waiting, if this thread has the GIL: the thread that is waited for may
-/// need it.
+/// Waits without the GIL, if this thread has it, because the other thread may need the GIL.
 void wait_without_gil(c10::function_ref<void()> wait) {
   if (!interpreter_lives() || !PyGILState_Check()) return wait();
   const pybind11::gil_scoped_release released;

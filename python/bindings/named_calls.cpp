@@ -75,8 +75,8 @@ PyObject* put_together(const CallResults& results) {
   return static_cast<const ArgumentTree*>(results.holder.get())->build_one(results.tensors);
 }
 
-// torch_remat rejects such a leaf for both policies. A RECOMPUTE call would create another leaf in
-// the replay, whose gradient nobody sees.
+// Rejects a new leaf for all policies, as torch_remat does, because a RECOMPUTE call would create
+// another leaf in the replay, whose gradient the program would not see.
 void check_no_new_leaf(const CallResults& results, c10::ArrayRef<at::Tensor> arguments,
                        const NamedCall& call, const char* where) {
   for (const auto i : c10::irange(results.tensors.size())) {
@@ -176,7 +176,7 @@ PyObject* make_named(const char* where, PyObject* function, PyObject* name, Poli
                       function);
 }
 
-// Programs for torch_remat expect RuntimeError for wrong values of fn, recompute and policy.
+// Raises RuntimeError for wrong arguments, because programs for torch_remat expect that.
 PyObject* region(PyObject* /*module*/, PyObject* arguments, PyObject* keywords) {
   HANDLE_TH_ERRORS
   static const char* const names[] = {"fn", "name", "recompute", "keep", nullptr};
@@ -261,13 +261,11 @@ PyObject* needs_tensor(PyObject* /*module*/, PyObject* const* values, Py_ssize_t
   END_HANDLE_TH_ERRORS
 }
 
-/// Takes the three members of CheckpointPolicy from Python. Called once.
 PyObject* set_policies(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
   if (count == 3) set_policy_objects(values);
   Py_RETURN_NONE;
 }
 
-/// Class name for messages that Python code makes.
 PyObject* name_of_type(PyObject* /*module*/, PyObject* value) {
   HANDLE_TH_ERRORS
   return checked(PyUnicode_FromString(type_of(value).c_str()));

@@ -30,11 +30,11 @@ PyObject* put_together(const CallResults& results);
 void check_no_new_leaf(const CallResults& results, c10::ArrayRef<at::Tensor> arguments,
                        const NamedCall& call, const char* where);
 
-/// Runs `function` as the named call `call`; the replay of a SAVE call returns the kept results
-/// instead. Returns a new reference, or null with Python's error set; may throw as well.
+/// Runs `function` as the named call `call`, or returns the kept results in the replay of a SAVE
+/// call. The result is a new reference, or null with Python's error set; may throw as well.
 PyObject* run_named_call(const NamedCall& call, PyObject* function, const CallArguments& arguments);
 
-/// Tells the forward() of a custom function which op() calls it. Each thread has a stack of these.
+/// Tells the forward() of a custom function which op() calls it. Threads have stacks of OpContexts.
 class OpContext {
  public:
   explicit OpContext(const NamedCall* call);
@@ -42,7 +42,7 @@ class OpContext {
   OpContext& operator=(const OpContext&) = delete;
   ~OpContext();
 
-  /// The call of the surrounding op(), which is then marked as used; null if there is none.
+  /// Returns the call of the surrounding op(), which is then marked as used; null without an op().
   static const NamedCall* take();
 
   bool used() const { return used_; }
@@ -57,9 +57,9 @@ class OpContext {
 /// Returns a new reference, or null with Python's error set; may throw as well.
 PyObject* run_op(const NamedCall& call, PyObject* function, const CallArguments& arguments);
 
-/// At its end, ends the handles (see get_handle()) that were opened on this thread meanwhile and
-/// are still open, since the traceback of an exception may hold them. Surrounds every call of user
-/// code in a region or named call. Use under the GIL.
+/// Surrounds every call of user code in a region or named call. At its end, ends the handles (see
+/// get_handle()) that were opened on this thread in its lifetime and are still open, as they are
+/// when the traceback of an exception holds them. Use under the GIL.
 class HandleBound {
  public:
   HandleBound();

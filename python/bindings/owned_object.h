@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Owners of Python objects that may be freed without the GIL, as backward frees parts of a graph.
+// Owners of Python objects. They may be freed without the GIL, as backward frees parts of a graph.
 #pragma once
 
 #include <torch/csrc/python_headers.h>
@@ -12,7 +12,7 @@
 
 namespace remat::python {
 
-/// True while Python can be called. After that, owners of Python objects leak them.
+/// True while Python can be called. Once this is false, owners of Python objects leak them.
 inline bool interpreter_lives() {
   return Py_IsInitialized() && !Py_IsFinalizing();
 }

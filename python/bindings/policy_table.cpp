@@ -31,8 +31,8 @@ namespace {
 constexpr std::array kPolicies{Policy::kSave, Policy::kRecompute, Policy::kOffload};
 std::array<PyObject*, kPolicies.size()> objects{};  // in the order of kPolicies
 
-/// If `object` is a member of torch's enum CheckpointPolicy, the name of our member with that
-/// meaning; else null.
+/// Returns the name of remat's member that means the same as `object`, a member of torch's enum
+/// CheckpointPolicy; null for other objects.
 const char* meant_by(PyObject* object) {
   if (std::strcmp(Py_TYPE(object)->tp_name, "CheckpointPolicy") != 0) return nullptr;
   THPObjectPtr name(PyObject_GetAttrString(object, "name"));
@@ -68,7 +68,8 @@ PyObject* object_of(Policy policy) {
 
 namespace {
 
-/// The pattern for a string, or for an op such as torch.ops.aten.mm or torch.ops.aten.mm.default.
+/// Returns a rule's pattern for a string, or for an op such as torch.ops.aten.mm or
+/// aten.mm.default.
 std::string pattern_of(const py::handle& object) {
   const bool is_text = py::isinstance<py::str>(object);
   const std::string type = Py_TYPE(object.ptr())->tp_name;
@@ -97,7 +98,7 @@ std::string show(const PolicyTable& table) {
   return text;
 }
 
-/// Converts an argument to Python; in C++, dtypes, layouts and memory formats are numbers.
+/// Converts an argument by its type, since C++ holds dtypes, layouts and memory formats as numbers.
 py::object python_value(const c10::Argument& argument, const c10::IValue& value) {
   const c10::TypePtr& type = argument.real_type();
   const auto optional = type->cast<c10::OptionalType>();
@@ -120,7 +121,7 @@ py::object python_value(const c10::Argument& argument, const c10::IValue& value)
   return torch::jit::toPyObject(value);
 }
 
-/// The arguments as a Python caller would pass them: those at their default are left out.
+/// Returns the arguments that a Python caller would pass, without those that equal their default.
 std::pair<py::list, py::dict> python_arguments(const OpCall& call) {
   const c10::FunctionSchema& schema = call.info().op().schema();
   py::list positional;

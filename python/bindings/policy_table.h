@@ -14,10 +14,10 @@
 
 namespace remat::python {
 
-/// Takes CheckpointPolicy's members SAVE, RECOMPUTE and OFFLOAD, which are never freed. Call once.
+/// Sets the Python objects for SAVE, RECOMPUTE and OFFLOAD, which are never freed. Call once.
 void set_policy_objects(PyObject* const* members);
 
-/// Throws c10::Error that begins with `where` if `object` is not one of the members.
+/// Converts a member of CheckpointPolicy. Other objects throw c10::Error that begins with `where`.
 Policy policy_of(const char* where, PyObject* object);
 
 /// The member of CheckpointPolicy for `policy`, borrowed.
@@ -26,8 +26,8 @@ PyObject* object_of(Policy policy);
 /// Adds PolicyTable and the presets.
 void add_policy_table(PyObject* module);
 
-/// Makes a policy of a PolicyTable, the name of a preset, a list of ops to SAVE, or a function.
-/// Sets `keep` to the function. Throws TypeError or ValueError.
+/// Makes a policy from a PolicyTable, the name of a preset, a list of ops to SAVE, or a function,
+/// which is then put into `keep`. Throws TypeError or ValueError.
 std::shared_ptr<const RegionPolicy> make_region_policy(PyObject* value, SharedObject& keep);
 
 }  // namespace remat::python

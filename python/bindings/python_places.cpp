@@ -24,8 +24,7 @@ std::string folder_of(const char* package) {
   return file.substr(0, file.rfind('/') + 1);
 }
 
-/// True on a thread that runs Python, or did before it released the GIL, as PyTorch does for each
-/// op.
+/// True if the thread runs Python, even if it has released the GIL, as PyTorch does for each op.
 bool runs_python() {
   return Py_IsInitialized() != 0 && PyGILState_GetThisThreadState() != nullptr;
 }
@@ -40,7 +39,7 @@ std::string text_of(PyCodeObject* code, const char* name) {
   return "?";
 }
 
-/// A place is a code object and an instruction in it.
+/// Identifies a place by a code object and an instruction in it.
 class PythonPlaces final : public SourcePlaces {
  public:
   SourcePlace here() override {
@@ -81,15 +80,15 @@ class PythonPlaces final : public SourcePlaces {
     const std::string file = text_of(code, "co_filename");
     const bool is_program =
         file.rfind(torch_, 0) != 0 && file.rfind(remat_, 0) != 0 && file.rfind("<frozen", 0) != 0;
-    // Use no earlier iterator here: text_of() may run ops, which change the map. The reference to
-    // `code` keeps its address from being reused.
+    // Do not use the iterator from above here, because text_of() may run ops, which change the map.
+    // The reference to `code` keeps its address from being reused.
     if (known_.emplace(code, is_program).second) Py_INCREF(code);
     return is_program;
   }
 
   std::string torch_;  // folders of packages
   std::string remat_;
-  std::unordered_map<PyCodeObject*, bool> known_;  // guarded by the GIL
+  std::unordered_map<PyCodeObject*, bool> known_;  // true: the program; guarded by the GIL
 };
 
 }  // namespace

@@ -15,8 +15,8 @@ namespace remat::python {
 namespace {
 
 // Note [functional_call]: torch.func.functional_call swaps a module's parameters while it runs, and
-// restores them before backward. The replay of a region inside swaps them again, for the tensors of
-// the forward. _functional.py reports the calls that are open on a thread.
+// restores them before backward. So the replay of a region inside the call swaps in the tensors of
+// the forward again. _functional.py reports the calls that are open on a thread.
 
 thread_local PyObject* functional_calls =
     nullptr;  // a list, created by the first call and never freed
@@ -32,7 +32,7 @@ void pop_functional_call() {
     throw python_error();
 }
 
-/// A tuple of the open calls, the outermost first, as a new reference; null if there are none.
+/// Returns a new tuple of the open calls, the outermost first; null if there are none.
 PyObject* open_functional_calls() {
   if (!functional_calls || PyList_GET_SIZE(functional_calls) == 0) return nullptr;
   return checked(PyList_AsTuple(functional_calls));
@@ -60,7 +60,7 @@ PyObject* import(const char* module, const char* name) {
   return checked(PyObject_GetAttrString(found, name));
 }
 
-/// The dict of the module that has CURRENT_DEVICE, which torch's compiler guards on.
+/// Returns the dict that has CURRENT_DEVICE, a variable on which torch's compiler guards.
 PyObject* device_globals() {
   static PyObject* found = nullptr;  // Note [Imports and the GIL]
   if (!found) found = import("torch.utils._device", "__dict__");
@@ -82,7 +82,7 @@ void set_current_device(PyObject* device) {
   if (PyDict_SetItem(device_globals(), current_device_name(), device) < 0) PyErr_Clear();
 }
 
-/// The compiler's set_eval_frame() if torch's compiler has been loaded; else null.
+/// Returns the compiler's set_eval_frame(); null if torch's compiler has not been loaded.
 PyObject* set_eval_frame() {
   static PyObject* const name = PyUnicode_InternFromString("torch._dynamo.eval_frame");
   static PyObject* function = nullptr;
@@ -105,7 +105,7 @@ PythonState::PythonState()
 
 PythonStateScope::PythonStateScope(const PythonState& state)
     : torch_function_(PythonTorchFunctionTLS::get_state()) {
-  // A copy: one thread at a time can enter a context, and the next replay needs it unchanged.
+  // Enter a copy, since only one thread can be in a context, and other replays need the context.
   THPObjectPtr context(checked(PyContext_Copy(state.context_.ptr())));
   if (state.functional_calls_)
     functional_calls_ = enter_functional_calls(state.functional_calls_.ptr());

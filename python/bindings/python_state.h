@@ -13,9 +13,9 @@ namespace remat::python {
 /// The thread's context variables and default device, and whether __torch_function__ is enabled, at
 /// the time of construction. Construct, use and destroy under the GIL.
 ///
-/// A replay restores torch's function modes (a default device among them) and what
-/// torch.func.functional_call has swapped into modules; dispatch modes are those of the thread that
-/// runs backward.
+/// A replay restores torch's function modes (a default device among them) and the tensors that
+/// torch.func.functional_call has swapped into modules. Dispatch modes are not restored; those of
+/// the thread that runs backward apply.
 class PythonState {
  public:
   PythonState();
@@ -40,13 +40,13 @@ class PythonStateScope {
 
  private:
   PyObject* context_ = nullptr;
-  PyObject* functional_calls_ = nullptr;                   // to leave at the end; or null
-  PyObject* device_ = nullptr;                             // to set at the end; or null
-  const at::impl::PythonTorchFunctionTLS torch_function_;  // to set at the end
+  PyObject* functional_calls_ = nullptr;                   // left at the end; may be null
+  PyObject* device_ = nullptr;                             // set again at the end; may be null
+  const at::impl::PythonTorchFunctionTLS torch_function_;  // set again at the end
 };
 
-/// While alive, torch.compile does not compile the Python code that this thread calls, unless that
-/// code requests it: only the forward would be compiled, and the replay would save other tensors.
+/// While alive, torch.compile compiles the Python code that this thread calls only if that code
+/// requests it. If only the forward were compiled, the replay would save other tensors.
 class CompilerAside {
  public:
   CompilerAside();

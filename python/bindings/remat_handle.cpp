@@ -42,8 +42,8 @@ struct OpenCall {
 thread_local std::vector<std::shared_ptr<OpenCall>> open_calls;  // the innermost last
 thread_local uint64_t calls_opened = 0;
 
-/// Ends the call; without NamedCallScope::finish() before, as one that threw. Does nothing on
-/// another thread, or while inner calls or regions run: the surrounding HandleBound ends the call.
+/// Ends the call, which counts as one that threw unless NamedCallScope::finish() ran. On another
+/// thread, and while inner calls or regions run, leaves that to the HandleBound around.
 void end_call(const std::shared_ptr<OpenCall>& call) noexcept {
   const auto open = std::find(open_calls.begin(), open_calls.end(), call);
   if (open == open_calls.end() || !call->scope->is_innermost()) return;
@@ -55,8 +55,8 @@ void end_call(const std::shared_ptr<OpenCall>& call) noexcept {
   ended->scope.reset();
 }
 
-// Note [A forward() that throws]: the exception may be kept, and with it the frame that holds ctx
-// and handle. The autograd node is freed, so a hook that the node owns ends the call.
+// Note [A forward() that throws]: a kept exception keeps the frame with ctx and handle, so the
+// handle lives on. But the autograd node is freed, so a hook that the node owns ends the call.
 class EndWithNode final : public torch::autograd::FunctionPostHook {
  public:
   explicit EndWithNode(const std::shared_ptr<OpenCall>& call) : call_(call) {}
@@ -92,10 +92,10 @@ std::shared_ptr<OpenCall> open_call(PyObject* ctx, const NamedCall& named) {
   return call;
 }
 
-/// The result of get_handle(). The ctx may have its handle as an attribute.
+/// The result of get_handle(). User code may set it as an attribute of the ctx.
 class Handle {
  public:
-  // A strong reference to a node's ctx would make a cycle that nobody frees.
+  // Refers to a node's ctx weakly, since a strong reference could make a cycle that nobody frees.
   Handle(const py::object& ctx, NamedCall named)
       : ctx_(THPFunction_Check(ctx.ptr()) ? py::object(py::weakref(ctx)) : ctx),
         named_(std::move(named)) {
@@ -163,7 +163,7 @@ class Handle {
     return ctx;
   }
 
-  /// forward() may have called ctx.save_for_backward() since, with tensors that have no names.
+  /// A later ctx.save_for_backward() in forward() may have replaced the tensors that have names.
   void expect_saved(PyObject* ctx) {
     const NamedTensors named = std::exchange(saved_, {});
     const std::vector<at::Tensor> saved = saved_by(ctx);

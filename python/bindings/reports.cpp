@@ -48,9 +48,9 @@ void visit_value(py::handle value, const Visit& visit) {
   if (tensor && tensor->defined()) visit(*tensor);
 }
 
-/// Visits the tensors saved by a node of a graph, as Python's half of LibTorch exposes them,
-/// without unpacking them: see VisitSaved. Call under the GIL. Nodes of C++ custom functions expose
-/// nothing. Some attributes of a freed node raise; such a node saves nothing.
+/// Visits the tensors that a node has saved, without unpacking them: see VisitSaved. Reads the
+/// node's Python attributes, which nodes of C++ custom functions do not have. Some attributes raise
+/// once the node has been freed, and then nothing is saved. Call under the GIL.
 void visit_saved(const GraphNode& node, const Visit& visit) {
   const auto object = py::reinterpret_steal<py::object>(torch::autograd::functionToPyObject(node));
   if (!object) return PyErr_Clear();
@@ -88,7 +88,7 @@ std::string saved_report(const std::optional<std::vector<at::Tensor>>& roots,
   return saved_tensors_report(roots, visit_saved).str(as_annotate(annotate));
 }
 
-/// A trace of the named calls for which `applies`, called under the GIL, returns true.
+/// Makes a trace of the named calls for which `applies`, called under the GIL, returns true.
 std::unique_ptr<CallTrace> make_call_trace(const py::function& applies) {
   SharedObject shared = share(applies.ptr());
   return std::make_unique<CallTrace>([shared = std::move(shared)] {
@@ -98,7 +98,7 @@ std::unique_ptr<CallTrace> make_call_trace(const py::function& applies) {
   });
 }
 
-/// (name, policy, None) for a call, (name, metadata, entries) for a scope.
+/// Returns (name, policy, None) for each call and (name, metadata, entries) for each scope.
 py::list entries_of(const std::vector<CallTraceEntry>& entries) {
   py::list list;
   for (const CallTraceEntry& entry : entries) {
@@ -172,7 +172,7 @@ void add_region_tapes(py::module_& m) {
   m.def("region_tapes", torch::wrap_pybind_function(region_tapes), kRegionTapesDoc);
 }
 
-/// MemoryMeter for Python: counts until it is closed, and keeps the counts after that.
+/// MemoryMeter for Python, which counts until it is closed and keeps the counts after that.
 class Meter {
  public:
   int64_t current_bytes(const std::string& device) const {
@@ -208,7 +208,7 @@ void add_memory_meter(py::module_& m) {
       .def("__exit__", [](Meter& meter, const py::args& /*exception*/) { meter.close(); });
 }
 
-/// Recorder for Python: writes until it is stopped.
+/// Adds Recorder, which writes until it is stopped.
 void add_recorder(py::module_& m) {
   py::class_<Recorder>(m, "Recorder", kRecorderDoc)
       .def(py::init(torch::wrap_pybind_function([](const std::string& path, bool source_lines) {

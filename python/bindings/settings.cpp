@@ -58,8 +58,8 @@ void set_determinism_check(Settings& settings, PyObject* value) {
   settings.options.determinism = check == "none" ? Determinism::kNone : Determinism::kMetadata;
 }
 
-/// Makes hooks of `value`: (pack, unpack), (pack, unpack, capture_context) or a
-/// saved_tensors_hooks. Appends these functions, which the hooks own, to `held`.
+/// Converts `value` to hooks: (pack, unpack), (pack, unpack, capture_context) or a
+/// saved_tensors_hooks object. The hooks own these functions, which are also appended to `held`.
 SavedTensorsHooks make_hooks(PyObject* value, std::vector<SharedObject>& held) {
   THPObjectPtr parts(parts_of_hooks(value));
   if (!parts) parts = as_tuple("saved_tensors_hooks", value);
@@ -158,13 +158,13 @@ void set_offload_store(Settings& settings, PyObject* value) {
   }
 }
 
-// Internal: the drop-in for torch's checkpoint allows any leaf.
+// Internal option, set by torch_checkpoint(), whose functions may return leaves of any type.
 void set_any_output(Settings& settings, PyObject* value) {
   settings.output_rule =
       as_bool("_any_output", value) ? OutputRule::kAnyLeaf : OutputRule::kTensorsOnly;
 }
 
-// Internal: a function without arguments that returns the lines of Python that call an op.
+// Internal option: a function without arguments that returns the lines of Python that call an op.
 void set_op_site(Settings& settings, PyObject* value) {
   TORCH_CHECK_TYPE(PyCallable_Check(value), "[checkpoint] _op_site: expected a function, got ",
                    type_of(value), ".");
@@ -210,7 +210,7 @@ void apply(const Option& option, Settings& settings, PyObject* value) {
   }
 }
 
-/// The option that is spelled nearly like `name`, or has `name` as its last word; empty if none is.
+/// Returns the option that is spelled nearly like `name` or ends with it as a word; empty if none.
 std::string nearest_option(std::string_view name) {
   py::list known;
   for (const Option& option : kOptions) {
@@ -227,7 +227,7 @@ std::string nearest_option(std::string_view name) {
   return "";
 }
 
-/// A hint for a name that is no option: torch's option, or a similar name.
+/// Returns a hint for an unknown option: a similar name, or what replaces an option of torch.
 std::string hint_of(std::string_view name) {
   const std::string torchs =
       " torch_checkpoint(fn, *args) takes all options of torch's checkpoint.";
@@ -243,7 +243,7 @@ py::dict keywords_of(const Settings& settings) {
                            : py::dict();
 }
 
-// False while a live region shares the Python objects in the options.
+// True if no region shares the objects in the options; only then may garbage collection visit them.
 bool holds_objects_alone(const Settings& settings) {
   const auto& hooks = settings.options.state_hooks;
   if (settings.options.offload_store.use_count() > 1) return false;
@@ -260,7 +260,7 @@ bool holds_objects_alone(const Settings& settings) {
 }  // namespace
 
 THPObjectPtr as_tuple(const std::string& name, PyObject* value) {
-  // text would become a tuple of letters
+  // reject text, since PySequence_Tuple() would split it into letters
   const bool is_text = PyUnicode_Check(value) || PyBytes_Check(value);
   THPObjectPtr items(is_text ? nullptr : PySequence_Tuple(value));
   if (items) return items;

@@ -31,7 +31,7 @@ class Settings final : public WrapperState {
   CheckpointOptions options;
   OutputRule output_rule = OutputRule::kTensorsOnly;
 
-  /// The keywords of checkpoint(), a dict, or null for none. Pickle makes equal Settings from them.
+  /// The keywords of checkpoint() as a dict, or null. Pickle makes equal Settings from them.
   SharedObject keywords;
 
   /// The Python objects in `options`, for the garbage collector.
@@ -56,14 +56,14 @@ void for_each_item(const std::string& name, PyObject* value, Visit&& visit) {
 /// Applies one keyword of checkpoint(). Throws TypeError or ValueError that names the keyword.
 void set_option(Settings& settings, std::string_view name, PyObject* value);
 
-/// Takes checkpoint(cuts=...): None, or an object with the attributes of remat.Cuts. Throws
-/// TypeError or ValueError that names the wrong attribute.
+/// Sets the option cuts: None, or an object with the attributes of remat.Cuts. Throws TypeError or
+/// ValueError that names the wrong attribute.
 void set_cuts(Settings& settings, PyObject* value);
 
-/// Takes checkpoint(plan=...): None, or a MemoryPlan, which implies replay="tape" and its cuts.
+/// Sets the option plan: None, or a MemoryPlan, which implies its cuts and replay="tape".
 void set_plan(Settings& settings, PyObject* value);
 
-/// Takes checkpoint(_cuts=...): the handle that auto_checkpoint() and profile() pass on.
+/// Sets the internal option _cuts: the handle that auto_checkpoint() and profile() pass on.
 void set_planned_cuts(Settings& settings, PyObject* value);
 
 }  // namespace remat::python

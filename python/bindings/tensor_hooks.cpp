@@ -70,8 +70,8 @@ bool is_same(PyObject* hooks, PyObject* before) {
   return true;
 }
 
-/// True if `hooks` lacks a key of `before`. A hook that the function replaces keeps its key: see
-/// Note [Handles of hooks].
+/// True if `hooks` lacks a key of `before`. A hook that the function replaces keeps its key,
+/// because handles keep their ids: see Note [Handles of hooks].
 bool lacks(PyObject* hooks, PyObject* before) {
   PyObject* key = nullptr;
   Py_ssize_t i = 0;
@@ -83,7 +83,7 @@ bool lacks(PyObject* hooks, PyObject* before) {
 
 void restore(PyObject* hooks, PyObject* before) {
   if (!hooks || is_same(hooks, before)) return;
-  // Use the methods of OrderedDict: changed through the dict API, it would lose its order.
+  // Use OrderedDict's own methods, because changes through the dict API would lose the order.
   Py_XDECREF(PyObject_CallMethod(hooks, "clear", nullptr));
   if (before) Py_XDECREF(PyObject_CallMethod(hooks, "update", "O", before));
 }
@@ -93,8 +93,8 @@ size_t size_of(PyObject* hooks) {
   return dict_or_null(hooks) ? static_cast<size_t>(PyDict_GET_SIZE(hooks)) : 1;
 }
 
-/// Null if `hook` is of another class. torch does not export these classes: type names can be
-/// compared, but dynamic_cast does not work.
+/// Returns `hook` as a Dict; null if it is of another class. Compares type names, since
+/// dynamic_cast does not work on these classes, which torch does not export.
 template <class Dict, class Hook>
 const Dict* as(const Hook& hook, std::string_view class_name) {
   return typeid(hook).name() == class_name ? static_cast<const Dict*>(&hook) : nullptr;

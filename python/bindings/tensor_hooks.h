@@ -13,17 +13,19 @@
 
 namespace remat::python {
 
-/// Note [Handles of hooks]: a function may store the handle of a hook outside (self.handle = ...)
-/// to remove the hook later. The replay stores another handle there, and TensorHookDicts removes
-/// the replay's hook again. The handle that stays must then remove the forward's hook. A handle
-/// finds its hook by id, the hook's key in a dict, so the replay's handles get the forward's ids.
+/// Note [Handles of hooks]: a region's function may store the handle of a hook outside the region
+/// (self.handle = ...) to remove the hook later. A replay overwrites it with a new handle, while
+/// TensorHookDicts removes the replay's hook again. So the new handle must remove the forward's
+/// hook. A handle finds its hook by id, the hook's key in a dict; so the replay reuses the
+/// forward's ids.
 
-/// The handle ids of a function's forward. Construct and use under the GIL.
+/// The ids of the hook handles that a function's forward makes. Construct and use under the GIL.
 class HookHandleIds {
  public:
   HookHandleIds();
 
-  /// Call when the forward has run. If it made no handles, the replay uses ids of its own.
+  /// Call when the forward has run. A replay reuses the ids only if the forward made handles, and
+  /// its SAVE calls made none.
   void finish_forward();
 
   /// The id of the next handle.
@@ -53,11 +55,11 @@ class HookHandleIdsAgain {
   int64_t present_ = -1;  // negative: nothing to restore
 };
 
-/// Lets remat count the hooks in a dict: see count_hooks(). Call once.
+/// Lets count_hooks() count the hooks in a dict one by one. Call once.
 void count_hooks_in_dicts();
 
-/// Restores the hooks of tensors at its end. torch keeps a tensor's Python hooks in two dicts, each
-/// of which LibTorch sees as one hook. Construct under the GIL.
+/// At its end, restores the hooks that tensors had at construction. torch keeps a tensor's Python
+/// hooks in two dicts, each of which LibTorch sees as one hook. Construct under the GIL.
 class TensorHookDicts final : public KeptHooks {
  public:
   explicit TensorHookDicts(c10::ArrayRef<at::Tensor> tensors);
@@ -73,7 +75,7 @@ class TensorHookDicts final : public KeptHooks {
     pybind11::object accumulated;  // a copy of the dict of post-accumulate hooks, or null
   };
 
-  /// Calls `visit(hooks, before)` with each dict of the tensor and its copy; either may be null.
+  /// Calls `visit(hooks, before)` for each dict of the tensor, with its copy. Either may be null.
   template <class Visit>
   static void visit_dicts(const Kept& kept, Visit&& visit);
 

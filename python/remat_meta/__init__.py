@@ -2,9 +2,9 @@
 
 """Rematerialisation for PyTorch: checkpoint(options)(fn)(args...).
 
-Importing the package changes nothing outside of it. The first call that makes a region makes torch.func.functional_call
-and torch.compile known to remat, and the first region that runs installs what remat needs in torch's dispatcher and
-autograd engine.
+Importing the package changes nothing outside of it. The first call that makes a region patches torch.func.functional_call
+and torch.compile so that remat notices them. The first region that runs installs what remat needs in torch's dispatcher
+and autograd engine.
 """
 
 from . import _torch_version

@@ -25,8 +25,8 @@ from . import _C, _default_group
 _VARIABLE = "REMAT_AGREEMENT"
 _OF_ONE_RANK = {_VARIABLE, "REMAT_RECORD", "REMAT_RECORD_LINES", "REMAT_DEBUG"}  # ranks may differ in these
 
-_PATIENCE_S = 3.0  # wait in the first backward, for ranks that have met no region, or only some of this rank's
-_LATER_PATIENCE_S = 1.0  # wait in a later backward, when this rank has met another region
+_PATIENCE_S = 3.0  # longest wait in the first backward, for ranks that have met fewer regions than this rank
+_LATER_PATIENCE_S = 1.0  # longest wait in a later backward, after this rank has met another region
 _POLL_S = 0.005
 _LOOK_AGAIN_S = 1.0
 _KNOWN_COUNT = 1000
@@ -80,7 +80,7 @@ def _settings(engine, intercept, policy, cuts, plan):
 
 
 def _value_of(variable):
-    """Returns a variable's value; a file stands for its content, as ranks may have it in different places."""
+    """Returns a variable's value; for a file, a hash of its content, since ranks may have the file in different places."""
     value = os.environ[variable]
     if variable == "REMAT_POLICY" and Path(value).is_file():
         return f"a file ({_hash(Path(value).read_text())})"
@@ -113,9 +113,9 @@ def _difference(where, one, other):
 class _Agreement:
     """The agreement of one process group, as this rank sees it.
 
-    A rank is at a place: the list of the regions that it has met so far and of the backward passes that it has begun after
-    them, in order. For each place the store counts the ranks that have reached the place and those that have left it. Ranks
-    at an earlier place of this rank may still come to its present one, so this rank waits for them.
+    A rank's place is the list, in order, of the regions that the rank has met and of the backward passes that it has begun
+    after them. For each place the store counts the ranks that have reached the place and the ranks that have left it. Ranks
+    that are still at one of this rank's earlier places may yet come to its present place, so this rank waits for them.
     """
 
     def __init__(self, store, rank, world):
@@ -124,7 +124,7 @@ class _Agreement:
         self._world = world
         self._lock = threading.Lock()
         self._met = {}  # settings by region, in the order in which they were met
-        self._places = [""]  # since the last backward that was compared
+        self._places = [""]  # hashes of this rank's places since the last compared backward, the present place last
         self._is_new = False
         self._patience_s = _PATIENCE_S
         self._look_at_s = 0.0
@@ -178,7 +178,7 @@ class _Agreement:
                         "[agreement] %d ranks have not met the regions of this rank. Their settings are compared when they do.",
                         missing,
                     )
-                    self._store.add(f"left/{place}", missing)  # so that others do not wait as well
+                    self._store.add(f"left/{place}", missing)  # so that other ranks do not wait as well
                     break
                 time.sleep(_POLL_S)
 
@@ -192,7 +192,7 @@ class _Agreement:
 
 
 _current = None
-_known = {}  # regions already reported to the current group: their settings are not turned into text again
+_known = {}  # regions reported to the current group, whose settings need not be turned into text again
 
 
 def _unless_store_is_gone(use, *args):

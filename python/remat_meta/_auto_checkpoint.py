@@ -25,11 +25,11 @@ from ._profile import let_profilers_start, named_by_module
 from ._torch_checkpoint import checkpoints_on_remat
 
 _F = typing.TypeVar("_F", bound=typing.Callable[..., typing.Any])
-_NO_FUNCTION: typing.Any = object()  # fn if auto_checkpoint() is used as a decorator
+_NO_FUNCTION: typing.Any = object()  # value of fn when auto_checkpoint() is used as a decorator
 
 _logger = logging.getLogger("remat_meta")
 
-# The _AutoCheckpointed of each module, since module.forward may be wrapped again, by accelerate for example.
+# Each module's _AutoCheckpointed. Not read from module.forward, which others may wrap again, as accelerate does.
 _by_module = weakref.WeakKeyDictionary()
 
 
@@ -107,7 +107,7 @@ class _AutoCheckpointed:
                 raise NotImplementedError(f"{error}\n{self._planned.advice()}") from error
 
     def _is_lazy(self):
-        """Returns True until a plain call has given the module's lazy parameters their shapes."""
+        """Returns True until a plain call has given shapes to the module's lazy parameters."""
         if self._may_be_lazy:
             self._may_be_lazy = any(torch.nn.parameter.is_lazy(p) for p in self._module.parameters())
         return self._may_be_lazy
@@ -249,17 +249,20 @@ def auto_checkpoint(
 ) -> typing.Any:
     """Makes the steps of a model, or of any function, fit a memory budget; gradients stay bitwise the same.
 
-    A module is returned itself: its forward is wrapped, its class and state_dict are untouched. Any other callable is
-    returned wrapped; without fn this is a decorator: @auto_checkpoint(memory_budget="60%"). Call the result as before, in
-    grad mode, with one backward for each call; calls without grad mode are plain.
+    For a module, wraps its forward and returns the module, whose class and state_dict stay as they are. Returns any other
+    callable wrapped. Without fn, this is a decorator: @auto_checkpoint(memory_budget="60%"). Call the result as before, in
+    grad mode, with one backward for each call. Calls without grad mode are plain.
 
-    Give one budget: memory_budget, bytes beyond what is alive when the step begins (an int or "8GB"), or "60%" of the peak
-    without remat; of_peak, that share as a number; fraction, from 0 (the least possible) to 1 (nothing is recomputed);
-    device_bytes, all that weights, gradients, optimizer and step may take together. Default: the variable REMAT_MEMORY_BUDGET.
+    Give one budget; the default is the variable REMAT_MEMORY_BUDGET.
 
-    The first `steps` steps are measured as they run, with most tensors recomputed; then a plan is made, within a second for
+    memory_budget: bytes beyond what is alive when the step begins (an int or "8GB"), or "60%" of the peak without remat.
+    of_peak: that share of the peak as a number.
+    fraction: from 0 (the least possible) to 1 (nothing is recomputed).
+    device_bytes: all that weights, gradients, optimizer and step may take together.
+
+    The first `steps` steps are measured as they run, with most tensors recomputed. Then a plan is made, within a second for
     most models. The first step does not know the budget yet. fn is called exactly once in each step. `plan` is the path of a
-    file: if the file exists, its plan is used and nothing is measured; otherwise the plan is saved there.
+    file. If the file exists, its plan is used and nothing is measured; otherwise the plan is saved there.
     `offload` is a store of remat.offload() with a max_leaving_bytes, to which plans may move kept tensors.
 
     Raises ValueError if no plan fits, with the least budget and what prevents a lower one; NotImplementedError for an op that

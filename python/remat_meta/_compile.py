@@ -5,7 +5,7 @@
 Note [Lowered regions]: a compiled function has one graph, from which the compiler's partitioner makes a forward and a
 backward. The graph can contain checkpoints: nodes with an inner graph and a policy for the values to keep. A region becomes
 such a node, and a named call becomes an annotation of its ops' nodes (_graph_policy.py). An inner region becomes an
-annotation, too: the outer region keeps nothing of the inner one, as in eager code. Functions that Dynamo calls instead of
+annotation, too, because the outer region keeps nothing of it, as in eager code. Functions that Dynamo calls instead of
 tracing them keep a list of the regions and calls that are open where Dynamo traces.
 """
 
@@ -25,7 +25,7 @@ from ._torch_checkpoint import torch_checkpoint
 from ._torch_compat import attribute_of_class, getattr_method
 
 _KINDS = (_C.CheckpointBuilder, _C.Checkpointed, _C.NamedFunction)
-# These files are called by torch's engine and in graphs, and contain no user code.
+# Files whose functions torch's engine and graphs call, and which contain no user code.
 _NEVER_COMPILED = [
     os.path.join(os.path.dirname(__file__), f"{name}.py") for name in ("_agreement", "_compile", "_engine", "_higher_order")
 ]
@@ -187,7 +187,7 @@ def _run_call(function, key, args, kwargs):
         _close()
 
 
-# Functions for the dicts of our types. Their results may leave the graph, and then act as without a compiler.
+# Functions in the dicts of our types: Note [In compiled code]. A result that leaves the graph acts as without a compiler.
 
 
 def _call_entry(self, /, *args, **options):
@@ -344,8 +344,8 @@ def _bind(getattr_of, variable, tx, name):
 
 
 def _check(check_verbose, function, *args, **kwargs):
-    """Says whether Dynamo skips a function. A method whose function is a region has no frame, so Dynamo makes a frame that calls
-    the method. Frames of remat_meta are not compiled on their own; functions called in traced code are inlined."""
+    """Says whether Dynamo skips a function. Skips a method whose function is a region, so that Dynamo makes a frame that calls
+    the method. Skips frames of remat_meta, so that its functions are compiled only where traced code calls them."""
     if isinstance(function, types.MethodType) and isinstance(function.__func__, _KINDS):
         return torch._dynamo.trace_rules.SkipResult(True, "a region has no frame")
     if isinstance(function, types.CodeType) and function.co_filename in _NEVER_COMPILED:
@@ -370,7 +370,7 @@ def _teach_dynamo():
         _C.op.__wrapped__: _op,
         _C.is_recomputing.__wrapped__: _is_recomputing,
         _C.recompute_needs_tensor.__wrapped__: _nothing,
-        _C._push_functional_call: _nothing,  # calls are noted for replays only, and graphs have no replays
+        _C._push_functional_call: _nothing,  # only replays need the list of calls, and graphs have no replays
         _C._pop_functional_call: _nothing,
         torch_checkpoint.__wrapped__: _torch_checkpoint,
     }.items():

@@ -51,7 +51,7 @@ def _call(run, graph, kinds, read, written, numbers):
     Returns the new tensors, and a list: the number of results, the kinds of the results, the numbers among them.
     """
     if graph.fx_kwargs.get("is_backward"):
-        # A backward graph may overwrite saved tensors: in plain code nobody reads them later, but a replay may.
+        # A backward graph may overwrite saved tensors. Plain code does not read them later, but a replay may.
         read = [_copy(tensor) for tensor in read]
     given = _put_together(kinds, {_READ: read, _WRITTEN: written, _NUMBER: numbers})
     places = {id(value): place for place, value in enumerate(given) if isinstance(value, Tensor)}
@@ -88,12 +88,12 @@ def _teach_inductor():
 
 
 def stand_ins(tensors):
-    """Returns for each tensor from outside its stand-in in the replay's graph; other values are returned unchanged."""
+    """Replaces each tensor from outside by its stand-in in the replay; returns other values unchanged."""
     return tuple(_C._stand_in(t) if isinstance(t, torch.Tensor) else t for t in tensors or ())
 
 
 def _bumping_stand_ins(increment_version):
-    """Compiled code bumps the versions of tensors that its graph wrote; in a replay, bumps those of the stand-ins written."""
+    """Wraps the function that bumps versions after a graph's writes, so that a replay bumps the versions of stand-ins instead."""
 
     @functools.wraps(increment_version)
     def call(tensors):

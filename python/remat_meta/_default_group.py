@@ -10,7 +10,7 @@ import torch
 _ONE_PROCESS = ("fake", "threaded")  # backends whose ranks are not processes
 
 _followers = []
-_ended = 0  # number of groups that have ended: a new group may get their store, with their entries in it
+_ended = 0  # groups that have ended; counted because a new group may get an old group's store, with its entries
 
 
 def _members_of(group):
@@ -32,7 +32,7 @@ def _tell(members):
 
 @functools.cache
 def watch():
-    """Counts from now on the groups that end. All ranks must call this in the lifetime of the same group."""
+    """From now on counts the groups that end. All ranks must call this in the lifetime of the same group."""
     if not torch.distributed.is_available():
         return
     c10d = torch.distributed.distributed_c10d
@@ -46,7 +46,7 @@ def watch():
         _tell(_members_of(group))
 
     c10d._update_default_pg = _update_default_pg
-    # A forked child shares its parent's connection to the store and is no rank.
+    # A forked child must stop, because it shares its parent's connection to the store and is no rank.
     os.register_at_fork(after_in_child=lambda: _tell(None))
 
 

@@ -31,7 +31,7 @@ def _seed(seed):
 
 
 def _make_module():
-    """The module torch.remat_meta. There is one device, no memory is used, no stream has work, and no number is drawn."""
+    """Makes the module torch.remat_meta, for one device that uses no memory, has no work in streams and draws no numbers."""
     module = types.ModuleType("torch.remat_meta", "The device remat_meta. See remat_meta._device.")
     vars(module).update(
         Stream=torch.Stream,

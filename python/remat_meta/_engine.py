@@ -3,7 +3,7 @@
 """Reports to regions the backward passes inside their functions.
 
 torch's Python code calls its own engine object, not the engine that remat installs in C++. So an Engine takes the place of
-that object: it also reports each backward to regions, before and after. The first region of the process installs it.
+that object and also reports each backward to regions, before and after. The first region of the process installs it.
 """
 
 import functools

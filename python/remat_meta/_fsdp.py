@@ -4,8 +4,8 @@
 
 Note [Sharded modules]: fully_shard gives a module hooks that gather its weights before its forward and free them
 after it, and gives tensors hooks that do so in backward. These ops are hidden from regions. Casts of inputs and
-outputs are visible to regions. In a replay the module's hooks cast as in the forward. In all else they act like FSDP's
-own hook before a backward: they gather the weights if needed, and FSDP reduces the gradients and frees the weights
+outputs are visible to regions. In a replay the module's hooks cast as in the forward. Apart from that, they act like
+FSDP's own hook before a backward: they gather the weights if needed, and FSDP reduces the gradients and frees the weights
 after the backward. A replay that does not call the module gathers the memory that it needs: Note [Gathered memory].
 """
 
@@ -100,8 +100,8 @@ def _post_forward(original, state, module, inputs, output):
 
 
 def _replace(name, function):
-    """Replaces a method of FSDPState, also for modules that are sharded already: they hold the result of
-    disable_if_config_true, which calls the method from a closure cell."""
+    """Replaces a method of FSDPState. Sets the closure cell from which disable_if_config_true calls the method, because
+    modules that are sharded already hold the result of that decorator."""
     method = getattr(FSDPState, name)
     cell = method.__closure__[method.__code__.co_freevars.index("func")]
     original = cell.cell_contents
@@ -114,6 +114,6 @@ def install():
             setattr(owner, name, _unseen(getattr(owner, name)))
     _replace("_pre_forward", _pre_forward)
     _replace("_post_forward", _post_forward)
-    for state in list(_module_state_mapping.values()):  # states of a forward that has begun
+    for state in list(_module_state_mapping.values()):  # modules whose forward has begun may have gathered weights
         if isinstance(alive := state(), FSDPState):
             _note_gathered(alive)

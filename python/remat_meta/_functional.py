@@ -2,8 +2,8 @@
 
 """Reports torch.func.functional_call to the regions inside it.
 
-functional_call swaps a module's parameters for the time of a call and restores them before backward; the replay of a
-region inside swaps them again. The first use of remat installs this: Note [First use] in before_region.h.
+functional_call swaps a module's parameters during a call and restores them before backward, so the replay of a region
+inside the call swaps them again. The first use of remat installs this: Note [First use] in before_region.h.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ _swap = stateless._reparametrize_module
 @functools.wraps(_swap)
 @contextlib.contextmanager
 def _reparametrize_module(module, parameters_and_buffers, *args, **kwargs):
-    # Copied, because torch puts values of the module into the user's dict at the end of the call.
+    # Pass a copy, because torch puts values of the module into the user's dict at the end of the call.
     _C._push_functional_call((module, dict(parameters_and_buffers), args, kwargs))
     try:
         with _swap(module, parameters_and_buffers, *args, **kwargs):
@@ -30,10 +30,10 @@ def _reparametrize_module(module, parameters_and_buffers, *args, **kwargs):
 
 
 def enter(calls):
-    """Enters the calls again, the outermost first. close() of the result leaves them."""
+    """Enters the calls again, the outermost first. Close the result to leave them."""
     with contextlib.ExitStack() as stack:
         for module, tensors, args, kwargs in calls:
-            # Use the wrapper: regions inside a replay are inside these calls, too.
+            # Use the wrapper, because regions inside a replay are inside these calls, too.
             stack.enter_context(_reparametrize_module(module, tensors.copy(), *args, **kwargs))
         return stack.pop_all()
 
@@ -50,7 +50,7 @@ def _is_open():
 
 
 def install():
-    """Returns False, and installs nothing, while a functional_call is open: its begin was not reported."""
+    """Returns False, and installs nothing, while a functional_call is open, because its begin was not reported."""
     global _swap
     _swap = stateless._reparametrize_module
     stateless._reparametrize_module = _reparametrize_module

@@ -33,12 +33,12 @@ _next_number = itertools.count()
 
 
 def _number_of(function):
-    if isinstance(function, types.MethodType):  # created anew at each access
+    if isinstance(function, types.MethodType):  # a method is a new object at each access
         return _number_of(function.__func__), _number_of(function.__self__)
     number = next(_next_number)
     try:
         return _numbers.setdefault(function, number)
-    except TypeError:  # unhashable or not weakly referenceable: a number for this region only
+    except TypeError:  # not hashable or weakly referenceable, so the number is for this region only
         return number
 
 
@@ -49,7 +49,7 @@ def _part_of_key(name, value, region):
 
 
 def key_of(region):
-    """Returns a key for the result of checkpoint(options) or for a region; a graph need not tell regions of one key apart."""
+    """Returns a key for a region or a result of checkpoint(options). A graph need not tell regions of one key apart."""
     options = sorted((name, value) for name, value in _C._keywords_of(region).items() if name not in _WITHOUT_NAMES)
     key = "options " + repr([(name, _part_of_key(name, value, region)) for name, value in options])
     if callable(dict(options).get("policy")):
@@ -60,7 +60,7 @@ def key_of(region):
 
 
 def region_of(key):
-    """Returns one of the regions of that key."""
+    """Returns one of the regions that have the key."""
     return _regions.get(key) or next(iter(_regions_with_functions[key]))
 
 

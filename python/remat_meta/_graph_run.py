@@ -44,7 +44,7 @@ def _needs_contexts(key, graph):
 
 
 class _Graph(torch.fx.Interpreter):
-    """Runs a region's graph once, and knows the notes of the node that is running."""
+    """Runs a region's graph once, and makes the notes of the running node available to _policy()."""
 
     here = threading.local()
 
@@ -83,7 +83,7 @@ def _run_as_region(key, graph, args):
 
 
 def _weights(graph, args):
-    """Returns the arguments that stand for leaves which require grad, by the graph's example values: `args` do not tell."""
+    """Returns the arguments that are leaves which require grad. Uses the graph's example values, since `args` do not show it."""
     inputs = [node.meta.get("example_value") for node in graph.graph.nodes if node.op == "placeholder"]
     return [arg for value, arg in zip(inputs, args, strict=True) if _is_weight(value)]
 

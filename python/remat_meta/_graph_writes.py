@@ -3,9 +3,9 @@
 """Finds writes of a graph with regions to memory from outside the graph: buffers, captured tensors, arguments.
 
 Compiled code writes such memory at the end of its forward. Ops that its checkpoint runs again in the backward then read the
-written values, and gradients are silently wrong. In eager code a region restores the values that the ops have read, or raises.
-So a region is refused if it reads memory that is written later, or if ops outside read memory that the region writes. Memory
-that the graph allocates is safe, and so is memory that is only written, as running statistics are.
+written values, and gradients are silently wrong. (In eager code a region restores the values that the ops have read, or
+raises.) So a region is refused if it reads memory that is written later, or if ops outside read memory that the region
+writes. Memory that the graph allocates is safe, and so is memory that is only written, as running statistics are.
 """
 
 import inspect
@@ -50,7 +50,7 @@ def _named_arguments(node):
 
 
 def _writes(node):
-    """Yields the arguments that the node writes: nodes, and lists of them."""
+    """Yields the arguments that the node writes. An argument is a node or a list of nodes."""
     for schema in _schemas(node.target):
         given = dict(zip((argument.name for argument in schema.arguments), node.args, strict=False)) | node.kwargs
         yield from (given.get(a.name) for a in schema.arguments if a.alias_info and a.alias_info.is_write)
@@ -81,8 +81,8 @@ def _is_plain(value):
 
 
 def _writes_when_run(node):
-    """Runs the node with tensors without data, and returns the memory whose version rises. Some functions write memory without
-    declaring it, as embedding(max_norm=1) does."""
+    """Runs the node with tensors without data, and returns the memory whose version rises, because some functions write memory
+    without declaring it, as embedding(max_norm=1) does."""
     mode = torch._guards.detect_fake_mode()
     given = {one: one.meta.get("example_value") for one in node.all_input_nodes}
     if mode is None or not all(_is_plain(value) for value in given.values() if isinstance(value, torch.Tensor)):
@@ -176,7 +176,7 @@ def _refusal(names, memory, read, write):
 
 
 def note_writes(graph):
-    """Stores in the meta of each region that is refused the reason. `graph`: the whole graph."""
+    """Stores the reason in the meta of each region that is refused. `graph` is the whole graph."""
     if all(region is None for _, region in _nodes_of(graph)):
         return
     names = {_memory_of(node): node.name for node in graph.graph.nodes if node.op == "placeholder"}

@@ -19,7 +19,7 @@ def _hidden(function):
 
 
 def hide_compilers():
-    """Call after torch._dynamo has been imported: the imports here are then cached."""
+    """Call after torch._dynamo has been imported, so that the imports here are cached."""
     from torch._dynamo.convert_frame import CatchErrorsWrapper
     from torch.fx.experimental.proxy_tensor import _MakefxTracer
 

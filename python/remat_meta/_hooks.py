@@ -12,7 +12,7 @@ from . import _C
 
 
 class SavedTensorKind(enum.Enum):
-    """The kind of tensor that pack was given."""
+    """The kind of tensor that pack receives."""
 
     CHECKPOINT_INPUT = 0
     """A tensor argument of a region."""
@@ -35,7 +35,7 @@ class SavedTensorInfo(typing.NamedTuple):
 
 
 def current_saved_tensor_info() -> SavedTensorInfo:
-    """Describes the tensor that pack was given.
+    """Describes the tensor that pack has received.
 
     Call it in the pack function of saved_tensors_hooks, on its thread. Raises RuntimeError elsewhere.
     """

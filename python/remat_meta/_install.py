@@ -37,8 +37,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def after_import(name, call):
-    """Calls call() once: now if the module has been imported, else right after its import, since some modules take seconds to
-    import and most programs never need them."""
+    """Calls call() once: now if the module has been imported, else right after its import. Does not import it, since some
+    modules take seconds to import and most programs never need them."""
     if name in sys.modules:
         call()
     else:
@@ -55,7 +55,7 @@ def _install_once():
 
 
 def on_first_use():
-    """Makes torch.func.functional_call, torch.compile and the default process group known to remat.
+    """Lets remat notice torch.func.functional_call, torch.compile and the default process group.
 
     Returns False while a functional_call is open that remat did not see begin; the next call tries again.
     """
@@ -69,12 +69,12 @@ def on_first_use():
     return _is_done
 
 
-# Dynamo calls a function with this mark while it traces. So the first use may be in a compiled function.
+# Dynamo calls a function with this mark while it traces, so the first use may be in a compiled function.
 on_first_use._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def before_first_region():
-    """Makes torch's engine known to remat. Raises RuntimeError in a functional_call that began before the first use."""
+    """Lets remat notice backward passes of torch. Raises RuntimeError in a functional_call that began before the first use."""
     from . import _engine
 
     if not on_first_use():

@@ -33,13 +33,13 @@ def offload(
 ) -> _C.OffloadEngine:
     """Returns a store for OFFLOAD calls and rules: checkpoint(offload_store=offload("host")).
 
-    Kept tensors leave the device while the forward continues: a storage is copied once for all tensors that
-    share it, when nobody else holds it any more, and freed when the copy is done. Storages are fetched while
-    the backward runs, before they are needed: in the order of the last step if this step has put the same
-    sizes, else the last put first. A storage that has not left when backward needs it stays. Several regions,
-    steps and threads may share a store, and should: the store reuses the memory that it has allocated.
+    Kept tensors leave the device while the forward continues. When nobody else holds a storage any more, it is
+    copied, once for all tensors that share it, and freed after the copy. While backward runs, storages are
+    fetched before it needs them, in the order of the last step if this step has put the same sizes, else the
+    last put first. A storage that has not left when backward needs it stays. Let regions, steps and threads
+    share a store, because a store reuses the memory that it has allocated.
 
-    memory: "host", host memory, pinned where the device profits from that; "disk", an unnamed file in
+    memory: "host" for host memory, pinned where the device profits from that; "disk" for an unnamed file in
         `directory`; or both, in the order in which they are filled: ("host", "disk").
     min_bytes: smaller storages stay (default 1 MiB).
     max_bytes: limit on the bytes that are away at once; further storages stay.

@@ -18,8 +18,8 @@ from ._reports import Annotate, format_saved_tensors_report
 
 
 def discover_autograd_roots() -> list[torch.Tensor]:
-    """Returns the tensors that Python can reach and that have a grad_fn, as roots for a report without a loss
-    at hand. Leaves and fake tensors are excluded. Looks at every object of the process."""
+    """Returns all tensors that Python can reach and that have a grad_fn, to be the roots of a report where there is no
+    loss. Leaves and fake tensors are excluded. Looks at every object of the process."""
     return [found for found in gc.get_objects() if _is_root(found)]
 
 

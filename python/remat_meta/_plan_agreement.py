@@ -3,10 +3,10 @@
 """Gives all ranks that share sharded weights the same plan.
 
 Note [Agreed plans]: a replay gathers the weights that it needs, so ranks with different plans would gather in different
-orders and wait for each other forever. Ranks measure different numbers, hence make different plans. So after each measured
-step, the lowest of the ranks that gather together writes its decision to the store of the default group: nothing yet, a plan,
-or that there is none. The others wait for this decision and follow it after the same step. Ranks that gather together wait for
-each other in each step anyway, so no pipeline stalls. Ranks that gather with no other rank are not involved.
+orders and wait for each other forever. Ranks measure different numbers, so they would make different plans. Therefore, after
+each measured step, the lowest of the ranks that gather together writes its decision to the store of the default group: to
+measure on, to follow a plan, or to have none. The other ranks wait for the decision and follow it after the same step. Ranks
+that gather together wait for each other in each step anyway, so no pipeline stalls. A rank that gathers alone takes no part.
 """
 
 import collections
@@ -22,18 +22,18 @@ import torch
 from . import _default_group
 
 _POLL_S = 0.002
-_PATIENCE_S = 10.0  # after this time a waiting rank warns; it raises after the store's timeout
+_PATIENCE_S = 10.0  # a rank that waits longer warns, and raises after the store's timeout
 
 _logger = logging.getLogger("remat_meta")
 
 
 def _ranks_that_gather_with(module):
-    """Returns the ranks that gather the weights of `module` and its submodules (None: of all modules) by fully_shard."""
+    """Returns the ranks that gather weights of `module`, or of any module if it is None, that fully_shard has sharded."""
     if "torch.distributed.fsdp" not in sys.modules:
         return set()
     from torch.distributed._composable_state import _module_state_mapping
 
-    known, ranks = torch.distributed.distributed_c10d._world.pg_group_ranks, set()  # without groups that have ended
+    known, ranks = torch.distributed.distributed_c10d._world.pg_group_ranks, set()  # pg_group_ranks has no groups that have ended
     for one in list(_module_state_mapping) if module is None else module.modules():
         state = _module_state_mapping.get(one, lambda: None)()
         info = getattr(getattr(state, "_fsdp_param_group", None), "mesh_info", None)
@@ -48,7 +48,7 @@ class _Plans:
     def __init__(self, store, rank):
         self.rank = rank
         self._store = torch.distributed.PrefixStore("plans", store)
-        self._numbers = weakref.WeakKeyDictionary()  # by PlanAgreement: its index among those of its name
+        self._numbers = weakref.WeakKeyDictionary()  # the index of each PlanAgreement among those with its name
         self._counts = collections.Counter()
 
     def number_of(self, agreement, where):

@@ -15,8 +15,8 @@ from ._C import PolicyTable
 
 
 class CheckpointPolicy(enum.Enum):
-    """SAVE: keep the results and do not run again. RECOMPUTE: run again. OFFLOAD: as SAVE, but keep in the region's
-    offload_store or saved_tensors_hooks."""
+    """SAVE: keep the results and do not run again. RECOMPUTE: run again. OFFLOAD: as SAVE, but keep the results in the
+    region's offload_store or saved_tensors_hooks."""
 
     SAVE = "save"
     RECOMPUTE = "recompute"
@@ -45,16 +45,16 @@ class Cuts:
     makes and another reads, each until the last saved tensor made from it is freed. Cuts need not
     match functions or modules.
 
-    positions: segment i ends before record positions[i] of the tape, see region_tapes(); ascending,
+    positions: segment i ends before record positions[i] of the tape, see region_tapes(). Ascending,
         from 1 on.
     groups: (first segment, last segment + 1) of segments that are first replayed together, for the
         tensors between them; the forward then keeps only the group's inputs and outputs. Groups nest:
         each level costs another run of its ops.
-    policies: one per segment, as in checkpoint(policy=...), or None; empty: the region's policy. Values
-        that match their SAVE or OFFLOAD rules are kept if backward or a recomputed op reads them.
-    keep: if given, the only values that cross cuts or are kept, besides those of policies: (record, result)
-        or (record, result, CheckpointPolicy), ascending. result counts the new tensors that the
-        record's op returns, then those that it writes.
+    policies: one policy per segment, as in checkpoint(policy=...), or None; without any, the region's
+        policy. Values that match a SAVE or OFFLOAD rule are kept if backward or a recomputed op reads them.
+    keep: if given, only these values cross cuts or are kept, besides those of `policies`. Each item is
+        (record, result) or (record, result, CheckpointPolicy); the order ascends. result is an index in
+        the new tensors that the record's op returns, followed by the tensors that the op writes.
 
     checkpoint() raises ValueError for invalid cuts, and the forward for a position that its function
     does not have.
@@ -92,7 +92,7 @@ def call_policy_function(function, call, is_recompute, op, args, kwargs):
         raise RuntimeError(
             f"{where}: expected a function that takes (context, op, *args, **kwargs) and answers, got TypeError: {error}"
         ) from error
-    if isinstance(answer, torch.SymBool):  # from a compiler, for sizes
+    if isinstance(answer, torch.SymBool):  # from a function that compares sizes under a compiler
         answer = bool(answer)
     try:
         return _ANSWERS[answer]

@@ -58,7 +58,7 @@ def named_by_module(recording, root=None):
 
 @contextlib.contextmanager
 def _no_collection():
-    """While entered, no garbage collection runs: it would free memory that is not the step's."""
+    """While entered, no garbage collection runs, since it would free memory that is not the step's."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -96,7 +96,7 @@ def _ends_measuring(start):
 
 @functools.cache
 def let_profilers_start():
-    """From now on, when torch's profiler starts on a thread, the measurement of the thread's previous step ends, discarded.
+    """Makes torch's profiler, when it starts on a thread, end and discard the measurement of the thread's previous step.
 
     A profiler and a measurement use the same slot of the thread to observe memory. A step is measured until the next step
     begins, so a profiler that starts between steps would find the slot taken. An explicit recording keeps the slot.

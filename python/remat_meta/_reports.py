@@ -16,7 +16,7 @@ Roots = torch.Tensor | collections.abc.Iterable[torch.Tensor] | None
 
 
 def format_current_memory_report(annotate: Annotate | None = None) -> str:
-    """Returns a text of what the region whose function calls this holds for backward.
+    """Returns a text of all that a region holds for backward. Call it in the region's function.
 
     The text has a line for the region (bytes, number of storages), one per SAVE call, and one per storage with bytes,
     name, shape and dtype. A storage's name comes from save_for_backward(), or is saved.<i>, or output <i> for a result
@@ -41,8 +41,8 @@ def format_saved_tensors_report(roots: Roots = None, annotate: Annotate | None =
     in format_current_memory_report(). Each storage is counted once: in the first region in the order of names, and in
     regions before graphs. Leaves that require grad and their views are not counted.
 
-    Nothing is unpacked: hooks do not run, and what hooks keep outside regions is not counted, nor what C++ custom
-    functions save there. Graphs whose backward has run count with what is left. Thread-safe; regions whose forward runs
+    No hook runs, so tensors that hooks keep outside regions are not counted, nor those that C++ custom functions save
+    there. Of graphs whose backward has run, what is left is counted. Thread-safe; regions whose forward runs
     on another thread are left out. Raises TypeError if roots are no tensors.
     """
     return _C._saved_tensors_report(_as_list(roots), annotate)

@@ -103,13 +103,13 @@ def torch_checkpoint(
 ) -> typing.Any:
     """torch.utils.checkpoint.checkpoint(function, *args, **kwargs) on remat; without a function, a decorator.
 
-    Returns what `function` returns, with leaves of any type. `use_reentrant` is accepted and ignored: the one
+    Returns what `function` returns, with leaves of any type. `use_reentrant` is accepted and ignored, since one
     implementation covers both of torch's. With `debug`, a ReplayMismatch lists the ops of forward and replay, each
     with the lines of Python that called it; this is slow. Without `debug` the error names the first op that differs.
     `context_fn` with torch's create_selective_checkpoint_contexts becomes a policy of the region; other contexts are
     entered around `function`, the first in the forward, the second in the replay. set_checkpoint_early_stop() and
     set_checkpoint_debug_enabled() override `early_stop` and `debug`. `respect_saved_tensors_hooks` is accepted and
-    ignored: hooks around a region get what its policy keeps. Gradients, buffers and random streams are bitwise those
+    ignored, since hooks around a region get what its policy keeps. Gradients, buffers and random streams are bitwise those
     of function(*args, **kwargs).
     """
     options = dict(
@@ -132,7 +132,7 @@ def torch_checkpoint(
 
 
 def _decorated(options, function):
-    """Returns a function, so that methods may be decorated."""
+    """Returns a plain function, which binds as a method, so that methods can be decorated."""
 
     @functools.wraps(function)
     def checkpointed(*args, **kwargs):
@@ -185,7 +185,7 @@ class _Patch:
     _stack = []
 
     def __init__(self, replacement: typing.Callable[..., typing.Any] | None = None) -> None:
-        """Uses `replacement`, else that of the patch around this one, else torch_checkpoint."""
+        """Uses `replacement`, else the replacement of the patch around this one, else torch_checkpoint."""
         on_first_use()
         outer = _Patch._stack[-1]._replacement if _Patch._stack else torch_checkpoint
         self._replacement = replacement or outer
@@ -218,7 +218,7 @@ class _Patch:
 
 @contextlib.contextmanager
 def checkpoints_on_remat():
-    """Runs checkpoints on remat, so that a measurement sees and refuses them. Where patching fails, torch's checkpoint stays."""
+    """Runs checkpoints on remat, so that a measurement sees and refuses them. If patching fails, torch's checkpoint stays."""
     try:
         patch = _Patch()
     except NotImplementedError:

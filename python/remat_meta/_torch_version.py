@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Finds the package's compiled part for the running torch and Python before any of it is loaded: a part that was compiled for
+"""Finds the package's compiled part for the running torch and Python before loading it, because a part that was compiled for
 another torch would fail with `undefined symbol`.
 
 Each minor version of torch has a folder, such as torch_2_11, with bindings for each Python. A wheel has several folders, a

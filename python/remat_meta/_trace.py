@@ -39,7 +39,7 @@ class RematTrace:
     """The calls and scopes that collect_trace() has collected so far."""
 
     def __init__(self):
-        # The lambda must not refer to self, or only the garbage collector could free both.
+        # If the lambda referred to self, only the garbage collector could free the two.
         self._key = key = object()
         self._calls = _C.CallTrace(lambda: getattr(_active.get(), "_key", None) is key)
 

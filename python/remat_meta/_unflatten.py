@@ -9,7 +9,7 @@ _made_again = weakref.WeakSet()  # classes that were seen to build tensors of th
 
 
 def unflatten(recipe, parts):
-    """Calls __tensor_unflatten__() of the recipe's class. A jagged tensor's symbolic size is first given to its new offsets."""
+    """Calls __tensor_unflatten__() of the recipe's class. First assigns a jagged tensor's symbolic size to its new offsets."""
     cls, names, others, context, size, stride = recipe
     inner = others | dict(zip(names, parts, strict=True))
     jagged = sys.modules.get("torch.nested._internal.nested_tensor")

@@ -20,8 +20,7 @@ _WHERE = "[assert_bitwise_equal]"
 
 
 def checkpoint_blocks(model: torch.nn.Module) -> None:
-    """Makes a region of each element of the outermost ModuleLists and Sequentials of `model`, or of the model if it has
-    none.
+    """Makes a region of each element of the outermost ModuleLists and Sequentials of `model`, or of a model without them.
 
     Replaces their `forward` attributes; names in state_dict() do not change. Elements without a forward of their own are
     left as they are.
