@@ -10,8 +10,7 @@ computation. The rows of remat keep in the store the inputs of each layer ("inpu
 products, convolutions, attention, GELU and ReLU. Steps begin with the same weights and buffers, and with gradients that are
 zero. Columns of the first table:
 
-bitwise  whether gradients and buffers are those of plain; "no" for convolutions and checkpoints that copy their input, which
-         are plain autograd functions and update BatchNorm's statistics twice
+bitwise  whether gradients and buffers are those of plain
 peak     bytes from LibTorch's CPU allocator in a step, beyond those alive before. Offloaded tensors of remat do not count,
          because they are in the store's own memory; copies of the other methods count
 time     median of wall times, divided by plain's; the methods run in turns

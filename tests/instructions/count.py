@@ -9,8 +9,8 @@
   python3 tests/instructions/count.py --write         writes counts.json
 
 A row is LANGUAGE.PART.SUBJECT.HOW: python.op.linear.function is an op inside of a region that is replayed by its function,
-python.backward.chain.tape the backward of a chain of ops that is replayed from a tape. Counts are per call, on any machine
-the same within a percent; they are those of the LibTorch version in counts.json. Needs valgrind.
+python.backward.chain.tape the backward of a chain of ops that is replayed from a tape. Counts are per call, the same on
+any machine within a percent; they are those of the LibTorch version in counts.json. Needs valgrind.
 """
 
 import argparse
@@ -39,48 +39,40 @@ FEW = [
 Functions = collections.Counter[str]
 
 
-def command_of(language: str, build: pathlib.Path, rows: list[str]) -> list[str]:
-    if language == "cpp":
-        return [str(build / "tests" / "instruction_rows"), *rows]
-    switch = build / "tests" / "libcallgrind_switch.so"
-    return [sys.executable, str(HERE / "rows.py"), str(switch), *rows]
+def command_of(row: str, build: pathlib.Path) -> list[str]:
+    if row.startswith("cpp."):
+        return [str(build / "tests" / "instruction_rows"), row]
+    return [sys.executable, str(HERE / "rows.py"), str(build / "tests" / "libcallgrind_switch.so"), row]
 
 
-def run(build: pathlib.Path, rows: list[str], into: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Returns callgrind's file of each row."""
+def run(row: str, build: pathlib.Path) -> str:
+    """Returns callgrind's report on a row, which runs in a process of its own, so that others do not change its count."""
     environment = {
         **os.environ,
         "PYTHONPATH": f"{build / 'python'}:{os.environ.get('PYTHONPATH', '')}",
         "PYTHONHASHSEED": "0",
         "OMP_NUM_THREADS": "1",
     }
-    files = {}
-    for language in ("python", "cpp"):
-        of_language = [row for row in rows if row.startswith(language)]
-        if not of_language:
-            continue
-        out = into / language
+    with tempfile.TemporaryDirectory() as scratch:
+        out = pathlib.Path(scratch) / "out"
         callgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no", f"--callgrind-out-file={out}"]
-        subprocess.run([*callgrind, *command_of(language, build, of_language)], env=environment, check=True, capture_output=True)
-        for file in into.glob(f"{language}.*"):
-            if match := re.search(r"^desc: Trigger: Client Request: (\S+)$", file.read_text(errors="replace"), re.MULTILINE):
-                files[match[1]] = file
-    return files
+        subprocess.run([*callgrind, *command_of(row, build)], env=environment, check=True, capture_output=True)
+        return out.with_suffix(".1").read_text(errors="replace")  # the first dump; `out` itself has what came after
 
 
-def count_of(file: pathlib.Path) -> int:
-    match = re.search(r"^totals: (\d+)$", file.read_text(errors="replace"), re.MULTILINE)
-    assert match, f"expected a line of totals in {file}"
+def count_of(report: str) -> int:
+    match = re.search(r"^totals: (\d+)$", report, re.MULTILINE)
+    assert match, "expected a line of totals in callgrind's report"
     return round(int(match[1]) / REPEATS)
 
 
-def functions_of(file: pathlib.Path) -> Functions:
+def functions_of(report: str) -> Functions:
     """Instructions per call in each function itself, without what it calls."""
     names: dict[str, str] = {}
     functions: Functions = collections.Counter()
     function = ""
     is_call = False
-    for line in file.read_text(errors="replace").splitlines():
+    for line in report.splitlines():
         if match := re.match(r"(c?)fn=\((\d+)\)(?: (.*))?$", line):
             name = names.setdefault(match[2], match[3] or "")
             if not match[1]:
@@ -122,18 +114,12 @@ def main() -> int:
     parser.add_argument("--than", type=pathlib.Path, metavar="BUILD")
     arguments = parser.parse_args()
     kept = json.loads(COUNTS.read_text())
-    with tempfile.TemporaryDirectory() as name:
-        scratch = pathlib.Path(name)
-        if arguments.where:
-            than: Functions = collections.Counter()
-            if arguments.than:
-                (scratch / "than").mkdir()
-                than = functions_of(run(arguments.than, [arguments.where], scratch / "than")[arguments.where])
-            show_where(functions_of(run(arguments.build, [arguments.where], scratch)[arguments.where]), than)
-            return 0
-        rows = arguments.rows or (FEW if arguments.few else list(kept["counts"]))
-        files = run(arguments.build, rows, scratch)
-        counts = {row: count_of(files[row]) for row in rows}
+    if arguments.where:
+        than = functions_of(run(arguments.where, arguments.than)) if arguments.than else collections.Counter()
+        show_where(functions_of(run(arguments.where, arguments.build)), than)
+        return 0
+    rows = arguments.rows or (FEW if arguments.few else list(kept["counts"]))
+    counts = {row: count_of(run(row, arguments.build)) for row in rows}
     grown = compare(counts, kept["counts"])
     if arguments.write:
         kept["counts"].update(counts)

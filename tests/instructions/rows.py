@@ -68,7 +68,10 @@ class Net(nn.Module):
 
 
 def count_op(counter: Counter, row: str, op: str, how: str) -> None:
-    """Counts an op inside a region."""
+    """Counts an op inside a region; plain: outside regions."""
+    if how == "plain":
+        counter.count(row, OPS[op])
+        return
 
     def region(a: torch.Tensor) -> torch.Tensor:
         counter.count(row, OPS[op])
