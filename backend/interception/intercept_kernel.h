@@ -68,10 +68,10 @@ void intercept_size_query(const c10::OperatorHandle& op, c10::DispatchKeySet key
 void intercept_note(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                     torch::jit::Stack* stack);
 
-/// Note [Plain writes]: outside of regions ops are not seen, and a write shows in the version of
-/// what it writes. Batch norm gives its running statistics no new version, nor does its schema say
-/// that it writes them. So these few ops have a kernel behind autograd, where plain code passes by:
-/// it treats a write of memory that an earlier region has read or saved as a region would.
+/// Note [Plain writes]: outside of regions ops are not seen, and a write shows only in the version
+/// of the written tensor. Batch norm gives its running statistics no new version, nor does its
+/// schema say that it writes them. So such ops have a kernel behind autograd, also in plain code.
+/// It treats a write of memory that an earlier region has read or saved as a region would.
 void intercept_plain_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                            torch::jit::Stack* stack);
 

@@ -129,7 +129,7 @@ void NamedCallScope::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> argu
   const TraceScope before = scope_if_traced();
   const c10::SmallVector<NamedCalls*, 2> scopes = scopes_of(call);
   for (NamedCalls* const calls : scopes) {
-    // An op is numbered per region, since a replay of the inner region counts from 0.
+    // Each region numbers its collectives, because a replay of an inner region counts from 0.
     const bool has_own_name = !call.collective.empty() && calls != scopes.back();
     const NamedCalls::Action action =
         calls->begin(has_own_name ? renumbered(call, *calls) : call, arguments);
@@ -140,8 +140,8 @@ void NamedCallScope::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> argu
   trace(before, call, skipped_ ? "is left out" : "begins");
 }
 
-// The outermost scope skips the call. Inner scopes record the call with its writes and draws, as
-// they may leave it out later.
+// The outermost scope skips the call. Inner scopes record the call with its writes and draws,
+// because their replays may skip the call.
 void NamedCallScope::skip(c10::ArrayRef<at::Tensor> arguments) {
   NamedCalls* const skipping = open_.front();
   const std::vector<at::Tensor> writes = skipping->to_write();
