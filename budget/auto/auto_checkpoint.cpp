@@ -38,8 +38,9 @@ std::string budget_text(const AutoCheckpointOptions& options) {
   return text;
 }
 
-/// If no plan fits a variant and the budget is a share, the variant waits for other kinds, which
-/// may have larger budgets, until this many times options.steps of its own steps are measured.
+/// If no plan fits a variant and the budget is a share, the variant waits for other kinds of steps,
+/// which may have larger budgets. It waits until kMostWaits * options.steps steps of it are
+/// measured.
 constexpr int kMostWaits = 4;
 
 OffloadTerms terms_of(const AutoCheckpointOptions& options) {
@@ -139,7 +140,8 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
       messages_.caution_once(made->profile->caution());
   }
 
-  /// Discards the previous step: its function is called again during a backward, probably its own.
+  /// Discards the previous step, because its function is called again in a backward, probably its
+  /// own.
   void spoil_pending() {
     if (!PendingStep::here().spoil(this)) return;
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -19,7 +19,7 @@ namespace {
 /// than those measured.
 constexpr double kMargin = 0.02;
 
-/// Bytes that were allocated in the step and are still alive, and those of its weights.
+/// Bytes that the step allocated and that are still alive, and bytes of outside memory (weights).
 int64_t bytes_left(const StepLog& step, const StepMeasurement& measurement) {
   int64_t bytes = measurement.outside_bytes();
   for (const StepLog::Block& block : step.blocks) {
@@ -43,8 +43,8 @@ StepProfile without_times(StepProfile profile) {
   return profile;
 }
 
-/// Cuts where few bytes cross, keeping all values that cross. If a step of that profile then
-/// exceeds the budget, uses the cuts of a plan.
+/// Cuts where few bytes cross, keeping all values that cross; if a step with these cuts would
+/// exceed the budget, the cuts of a plan for `profile`.
 std::shared_ptr<PlannedCuts> cuts_for_measuring(const StepProfile& profile,
                                                 const MemoryBudget& budget) {
   StepCuts planned;
@@ -121,7 +121,7 @@ StepDecision StepVariant::decide(const MemoryBudget& budget, int64_t other_bytes
     plan = planner.plan(plan.least_budget_bytes);
   const int64_t plain_bytes = plan.profile->plain_peak_bytes;
   const bool takes_more = !plan.feasible || plan.predicted_peak_bytes > plain_bytes;
-  // A plan would only add copies of memory that the step overwrites.
+  // The step fits without a plan, which would only add copies of memory that the step overwrites.
   if (plain_bytes <= bytes && takes_more) return {};
   if (!plan.feasible) return {.limit = limit_message(name, plan, budget.text())};
   return {.plan = std::move(plan)};

@@ -59,9 +59,9 @@ int32_t newest_of(const StepLog::Save& save, const NodesBySequence& nodes) {
   return -1;
 }
 
-/// The node that frees the saved tensor; -1 if backward ran no node that may have saved it. Nodes
-/// that run inside others (`inner`) come first: an op that writes a view in place has its node
-/// inside the base's, and saves its result when the view has newer nodes, which save nothing.
+/// The node that frees the saved tensor; -1 if backward ran no node that may have saved it. Prefers
+/// `inner`, nodes that ran inside others: an op that writes a view in place has its node inside the
+/// base's node, and the view has newer nodes, which save nothing, when the op saves its result.
 int32_t node_of(const StepLog::Save& save, const NodesBySequence& nodes,
                 const NodesBySequence& inner) {
   const int32_t node = newest_of(save, inner);

@@ -45,7 +45,7 @@ class StructureBuilder {
   size_t size() const { return tape_.records().size(); }
   const StepLog::Op& op_of(size_t record) const { return log_.ops[made_.op_of[record]]; }
 
-  /// A segment's own memory for a value gets that value's number: cuts do not change the numbers.
+  /// Memory that a segment has for a value gets the value's number, so cuts change no numbers.
   void number_values() {
     uint32_t next = 0;
     for (const TapeValue& value : tape_.values()) {
