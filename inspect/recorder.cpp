@@ -35,7 +35,6 @@
 namespace remat {
 namespace {
 
-/// The command line that started the process.
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), {}};

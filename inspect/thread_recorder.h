@@ -131,7 +131,6 @@ class ThreadRecorder {
     /// Resets for the next op; the vectors keep their memory.
     void clear();
   };
-  /// The running ops of the thread.
   struct RunningOps {
     // The first `count` entries are running, the innermost last; the others keep their vectors for
     // later ops.
