@@ -89,7 +89,7 @@ class Masks final : public MaskStore {
   MaskStats stats_;
 };
 
-/// Number of elements processed at once, so that temporaries are small beside most tensors.
+/// Number of elements processed at once. It is small so that temporaries take little memory.
 constexpr int64_t kPieceSize = int64_t{1} << 20;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -215,7 +215,7 @@ class RoundingErrors {
   void add(const at::Tensor& values, const RoundedValues& of) {
     const auto options = values.options().dtype(at::kDouble);
     at::Tensor most = at::zeros({}, options);
-    at::Tensor squares = at::zeros({2}, options);  // sums for scaled differences, scaled values
+    at::Tensor squares = at::zeros({2}, options);  // sums over scaled differences, scaled values
     for_each_piece(values.numel(), [&](int64_t from, int64_t size) {
       const at::Tensor all = values.narrow(0, from, size).to(at::kDouble);
       const at::Tensor is_number = all.isfinite();

@@ -28,9 +28,9 @@ class MadeInProcess {
   pid_t process_ = getpid();
 };
 
-/// A first-in, first-out queue of jobs. The destructor runs the remaining jobs. In a forked
-/// process, which has no such thread, jobs run at once, and the queue is never destroyed: a
-/// condition variable that a thread of the parent waits for cannot be.
+/// A first-in, first-out queue of jobs. The destructor runs the remaining jobs. A forked process
+/// does not have the thread, so jobs run at once there. It never destroys the queue, because a
+/// condition variable on which a thread of the parent waits cannot be destroyed.
 class Worker {
  public:
   Worker();
