@@ -154,7 +154,7 @@ class BlockFinder {
       TimeNs& first_ns = wanted.emplace(region, time_ns).first->second;
       first_ns = std::min(first_ns, time_ns);
     };
-    // A load is recorded when the tensor is there: after the replay that made it.
+    // A load is recorded when the tensor is there, so after the replay that made the tensor.
     for (const auto& load : recording_.loads) add(load.region, load.time_ns);
     for (const auto& replay : recording_.replays) add(replay.region, replay.begin_ns);
     return wanted;
