@@ -48,7 +48,7 @@ struct CheckpointOptions {
 
   /// Ends the replay at the last tensor that backward needs. The replay leaves the function by an
   /// exception that does not derive from std::exception; if no op comes after that tensor, the
-  /// function returns instead. Turn it off for a function that must run to its end or is noexcept.
+  /// function returns instead. Not for a function that must run to its end or is noexcept.
   bool early_stop = true;
 
   /// Intercepts every op of the region: writes to memory outside the region happen once, reads of
@@ -58,7 +58,8 @@ struct CheckpointOptions {
   /// buffer_hook().
   bool intercept = true;
 
-  /// With kTape and kAuto, side effects of the function happen once. Both need intercept = true.
+  /// Side effects of the function happen once if backward replays a tape: always with kTape, and
+  /// with kAuto unless it falls back to the function. Both engines need intercept = true.
   ReplayEngine replay = ReplayEngine::kFunction;
 
   /// Cuts the tape into segments, which backward replays one by one. Needs replay = kTape.

@@ -26,7 +26,7 @@ REMAT_API std::shared_ptr<PlannedCuts> cuts_of(const MemoryPlan& plan);
 REMAT_API std::shared_ptr<PlannedCuts> cuts_of(const StepCuts& planned);
 
 /// Cuts at planned positions, with the ops that are expected there: a step with other ops than
-/// `measured` leaves the cuts at the first difference, as above.
+/// `measured` leaves the cuts at the first difference, and is cut every few MB from there on.
 REMAT_API std::shared_ptr<PlannedCuts> cuts_of(const StepCuts& planned,
                                                const StepProfile& measured);
 

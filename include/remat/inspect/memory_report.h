@@ -49,10 +49,10 @@ struct MemoryReport {
   std::vector<RegionMemory> regions;  ///< Oldest first
   size_t bytes = 0;
   size_t implicit_bytes = 0;
-  std::vector<std::string> unmatched_rules{};  ///< Rules of the regions' policies that matched
-                                               ///< nothing, each once, except those of presets
+  /// Rules of the regions' policies that matched nothing, each once. Rules of presets are left out.
+  std::vector<std::string> unmatched_rules{};
 
-  /// By device, up to 16 each; sorted by the bytes freed in addition to the changes before.
+  /// Up to 16 for each device, in the order of the bytes freed in addition to the changes before.
   std::vector<MemoryChange> changes{};
 
   /// The report as text: one line for the total, one per region, tensor, unmatched rule and change;

@@ -53,10 +53,10 @@ struct OffloadStats {
   double waited_us = 0;       ///< Time that threads waited for copies
   int64_t away_bytes = 0;     ///< Bytes stored now
   int64_t leaving_bytes = 0;  ///< Bytes being copied out now
-  /// Bytes on the device now for this engine: storages that have not left or stay, prefetched
-  /// storages, and unneeded storages that must be kept for a copy (see CopyEvent::may_go()).
-  /// Includes storages that others hold too, but not storages that put() does not move. 0 after
-  /// backward, or after the graph is dropped, once all copies are done.
+  /// Bytes on the device now for this engine: storages that have not left yet or never will,
+  /// prefetched storages, and unneeded storages that must be kept for a copy (see
+  /// CopyEvent::may_go()). Includes storages that others hold too, but not storages that put() does
+  /// not move. 0 after backward, or after the graph is dropped, once all copies are done.
   int64_t device_bytes = 0;
 };
 
@@ -74,8 +74,8 @@ class REMAT_API OffloadEngine : public OffloadStore {
 
   /// The limits, and the speed of each memory from and to `device`, for a MemoryPlanner. The first
   /// call for a device measures the speed, with copies of up to 32 MiB; make that call before steps
-  /// run. Unset: OffloadOptions::device, else the current accelerator, else the CPU. Throws if a
-  /// memory has no room for such a copy, and passes errors of memories on.
+  /// run. `device` unset: OffloadOptions::device, else the current accelerator, else the CPU.
+  /// Throws if a memory has no room for such a copy, and passes errors of memories on.
   virtual OffloadTerms terms(std::optional<c10::Device> device = std::nullopt) = 0;
 };
 

@@ -18,9 +18,9 @@ struct StepValue {
   /// The record that makes the value, as a result or by a write; -1 if it comes from outside the
   /// step (argument, weight, constant).
   int32_t maker = -1;
-  int32_t storage = 0;  ///< First value of its storage; its own index if it is the first
-  /// Bytes of the storage. For a value from outside: bytes kept of it for replays, before the step
-  /// overwrites it.
+  int32_t storage = 0;  ///< Index of the storage's first value, perhaps this value
+  /// Bytes of the storage. For a value from outside, only the bytes that are copied for replays
+  /// before the step overwrites the value.
   int64_t bytes = 0;
   /// The last record during which the program itself holds the storage if remat keeps nothing;
   /// equal for all values of a storage. The number of records: still held when the forward has
