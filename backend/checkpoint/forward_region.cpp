@@ -108,7 +108,8 @@ CallSettings call_settings(const CheckpointOptions& options) {
   return calls;
 }
 
-/// Keeps the state, and `inputs` by the store or hooks of the options or else by the hooks around.
+/// Keeps the state and `inputs`. The store or hooks of the options keep the inputs; if neither is
+/// set, the hooks around the region do.
 std::shared_ptr<RegionEntry> keep_inputs(const CheckpointOptions& options,
                                          c10::ArrayRef<at::Tensor> inputs,
                                          const CallSettings& calls) {

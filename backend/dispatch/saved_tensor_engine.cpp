@@ -31,7 +31,7 @@ namespace {
 using torch::autograd::Engine;
 using torch::autograd::SavedVariableHooks;
 
-// Leaked, as engines are: threads may use an engine until the process ends.
+// Leaked, because threads may use an engine until the process ends.
 std::atomic<SavedTensorEngine*> installed{nullptr};
 
 Engine& installed_engine() {
@@ -128,7 +128,7 @@ torch::autograd::variable_list SavedTensorEngine::execute(
   return results;
 }
 
-/// Runs a backward with create_graph outside of regions: Note [Numbers on autograd's threads].
+/// Runs a backward with create_graph outside of regions. See Note [Numbers on autograd's threads].
 torch::autograd::variable_list SavedTensorEngine::execute_numbered(
     const torch::autograd::edge_list& roots, const torch::autograd::variable_list& inputs,
     bool keep_graph, bool accumulate_grad, const torch::autograd::edge_list& outputs) {

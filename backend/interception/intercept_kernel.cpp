@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The kernel in front of each op: shows the op to the thread's regions, and runs it.
+// The kernel in front of each op, which shows the op to the thread's regions and runs it.
 #include "intercept_kernel.h"
 
 #include <ATen/Context.h>
@@ -38,7 +38,7 @@ using torch::jit::Stack;
 
 c10::BackendComponent backend = c10::BackendComponent::InvalidBit;
 
-/// Returns the op's info: one per op and schema, never freed, since logs of regions refer to it.
+/// Returns the op's info, made once per op and schema. Never freed, as logs of regions refer to it.
 const OpInfo& op_info(const OperatorHandle& op) {
   static std::mutex& mutex = *new std::mutex;
   static auto& infos = *new std::unordered_map<c10::OperatorName, std::deque<OpInfo>>;
@@ -54,8 +54,8 @@ void run_unseen(const OperatorHandle& op, DispatchKeySet below, Stack* stack) {
   op.redispatchBoxed(below, stack);
 }
 
-/// Like run_unseen(), but ops that a Python handler calls are intercepted:
-/// Note [Ops inside a leaf op].
+/// Like run_unseen(), but ops that a Python handler calls are intercepted. See Note [Ops inside a
+/// leaf op].
 void run_below(const OperatorHandle& op, DispatchKeySet below, Stack* stack) {
   if (C10_UNLIKELY(below.has(DispatchKey::Python))) return op.redispatchBoxed(below, stack);
   run_unseen(op, below, stack);
@@ -244,7 +244,6 @@ bool run_part_as_call(const OperatorHandle& op, const OpInfo& info, DispatchKeyS
   return run_communication(decision, info, *stack, run);
 }
 
-/// Runs an op that is part of another op.
 void run_in_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet keys,
                  DispatchKeySet below, Stack* stack) {
   const bool shown = is_shown(keys, info);
@@ -340,8 +339,8 @@ void intercept_size_query(const OperatorHandle& op, DispatchKeySet keys, Stack* 
 }
 
 // Note [Notes for the allocator]: record_stream() is marked as a write of its tensor, but only
-// tells the allocator that a stream uses the memory. The call is no part of a region's computation,
-// and a replay may name another stream, as functions may make new streams each time.
+// tells the allocator that a stream uses the memory. The call is no part of a region's computation.
+// A replay may name another stream, because functions may make new streams each time.
 void intercept_note(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   if (is_seen(keys)) {
     c10::IValue& noted = torch::jit::peek(*stack, 0, op.schema().arguments().size());

@@ -19,10 +19,10 @@
 namespace remat {
 
 /// Note [Leaf and composite ops]: a leaf op is shown to the scopes, and runs once, without
-/// interception. A composite op consists of other ops and has no derivative of its own: it runs
-/// with interception on, so that its parts are seen. Which kind an op is depends on the backend:
-/// for an autograd key LibTorch takes the CompositeImplicitAutograd kernel unless something is
-/// registered for that key, for its backend or as CompositeExplicitAutograd.
+/// interception. A composite op consists of other ops and has no derivative of its own, so it runs
+/// with interception on, and its parts are seen. Which kind an op is depends on the backend: for an
+/// autograd key LibTorch takes the CompositeImplicitAutograd kernel unless something is registered
+/// for that key, for its backend or as CompositeExplicitAutograd.
 class InterceptKernel final : public c10::OperatorKernel {
  public:
   enum class Level {

@@ -229,7 +229,7 @@ class Interception {
 // region tell tensors that it makes from those from outside.
 
 void install_interception() {
-  // Leaked: kernels may be called until the process ends.
+  // Leaked, because kernels may be called until the process ends.
   static Interception& interception = *new Interception;
   interception.update();
 }

@@ -98,7 +98,7 @@ bool writes_given(const OpCall& call, const NamedCalls& calls) {
   return any;
 }
 
-/// Like run_by_policy(), in a region with cuts: a saved result is a value of the tape, not a call.
+/// Like run_by_policy(), in a region with cuts, where a saved result is a tape value, not a call.
 bool run_in_segment(StaticDecision& decision, const OpInfo& op, bool is_composite,
                     torch::jit::Stack& stack, c10::function_ref<void()> run) {
   Scope* const scope = Scope::innermost_with_calls();

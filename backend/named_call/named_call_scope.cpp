@@ -22,7 +22,8 @@
 namespace remat::detail {
 namespace {
 
-/// Installs the fallback, once: without it there are no placeholders, and all results are kept.
+/// Installs the fallback, once. Without the fallback no placeholders exist, so all results are
+/// kept.
 void prepare_placeholders() {
   [[maybe_unused]] static const bool prepared = [] {
     try {
@@ -66,8 +67,8 @@ c10::SmallVector<NamedCalls*, 2> scopes_of(const NamedCall& call) {
 
 thread_local detail::NamedCallScope* innermost = nullptr;
 
-/// Throws inside a torch.func transform: the result would have to be a placeholder on all its
-/// levels.
+/// Throws inside a torch.func transform, because the result would have to be a placeholder on all
+/// its levels.
 void check_no_transform(const NamedCall& call) {
   constexpr auto key = c10::DispatchKey::FuncTorchDynamicLayerFrontMode;
   if (call.is_op || !c10::impl::tls_is_dispatch_key_included(key)) return;
