@@ -38,9 +38,8 @@ std::string budget_text(const AutoCheckpointOptions& options) {
   return text;
 }
 
-/// If no plan fits a variant and the budget is a share, the variant waits for other kinds of steps,
-/// which may have larger budgets. It waits until kMostWaits * options.steps steps of it are
-/// measured.
+/// If no plan fits a variant and the budget is a share, the variant waits for other kinds, which
+/// may have larger budgets, for up to kMostWaits * options.steps steps of its own.
 constexpr int kMostWaits = 4;
 
 OffloadTerms terms_of(const AutoCheckpointOptions& options) {

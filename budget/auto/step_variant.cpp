@@ -15,8 +15,7 @@
 namespace remat {
 namespace {
 
-/// Share of the budget kept free for steps whose sizes depend on data: the next step may be larger
-/// than those measured.
+/// Share of the budget kept free if sizes depend on data, because the next step may be larger.
 constexpr double kMargin = 0.02;
 
 /// Bytes that the step allocated and that are still alive, and bytes of outside memory (weights).
@@ -28,8 +27,8 @@ int64_t bytes_left(const StepLog& step, const StepMeasurement& measurement) {
   return bytes;
 }
 
-/// The profile with times estimated from bytes: the times of one cold step are of little use, and
-/// differ between processes that must have the same cuts.
+/// The profile with times estimated from bytes, because the times of one cold step are of little
+/// use, and differ between processes that must have the same cuts.
 StepProfile without_times(StepProfile profile) {
   constexpr double kBytesInUs = 4096;  // only the ratio between records matters
   for (StepRecord& record : profile.records) {

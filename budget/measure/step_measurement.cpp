@@ -99,7 +99,7 @@ std::vector<StepLog::Moment> releases(const StepLog& step) {
   return moments;
 }
 
-/// Sets the bytes of each node: those made since the forward and outside of replays.
+/// Sets the bytes of each node. Counts only memory made after the forward and outside of replays.
 ///
 /// Note [The end of a node]: after a node has ended, its results are still reduced to the right
 /// shape (the gradient of a bias is summed), and only then autograd frees the node's saved tensors.

@@ -17,7 +17,6 @@ namespace remat {
 
 namespace {
 
-/// Builds a structure part by part.
 class StructureBuilder {
  public:
   StructureBuilder(const StepLog& log, const Region& region, const Tape& tape, std::string name,
@@ -212,7 +211,7 @@ class StructureBuilder {
     profile_.end_bytes = alive[log_.forward_end];
   }
 
-  /// True for a copy that remat made before a write: memory that was made outside of the forward's
+  /// True for a copy that remat made before a write. Such memory was made outside of the forward's
   /// ops.
   bool is_copy(const StepLog::Block& block) const {
     if (block.born > log_.forward_end) return false;
@@ -237,7 +236,7 @@ class StructureBuilder {
     return static_cast<int32_t>(after - made_.op_of.begin()) - 1;
   }
 
-  // A slot's record is the one that the newest op is making, since it decides the slot's segment.
+  // A slot belongs to the record that the newest op is making, which decides the slot's segment.
   void add_slots() {
     std::vector<TapeSlot> slots;
     for (const TapePart& part : tape_.parts()) {
