@@ -51,7 +51,7 @@ std::vector<Reason> reasons_of_call(const Region& region, const HeldTensor& held
   const std::string instead =
       c10::str("RECOMPUTE instead of ", policy, can_offload ? ", or OFFLOAD" : "");
   const PolicyRule* const rule = region.policy() ? region.policy()->rule_of(call) : nullptr;
-  // These rules are part of every policy, not written by the user: no change is proposed.
+  // Propose no change, because these rules are part of every policy, not written by the user.
   if (rule && rule->source == "safe_defaults") return {};
   std::vector<Reason> reasons;
   std::string what;

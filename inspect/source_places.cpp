@@ -75,7 +75,7 @@ void look_at_symbol(void* to, uintptr_t /*address*/, const char* symbol, uintptr
     static_cast<CodeLine*>(to)->emplace();
 }
 
-/// Swallows errors: an address without debug information is simply unknown.
+/// Swallows errors, because an address without debug information is simply unknown.
 void ignore(void* /*data*/, const char* /*message*/, int /*number*/) {}
 
 CodeLine code_line(uintptr_t address) {

@@ -35,8 +35,8 @@ class REMAT_API AllocationListener : public torch::profiler::impl::ProfilerState
   /// Throws if start() would.
   static void check_can_start(const char* who);
 
-  /// True if a listener that has not been stopped is in this thread's slot: a torch profiler cannot
-  /// start then.
+  /// True if a listener that has not been stopped is in this thread's slot, so that a torch
+  /// profiler cannot start.
   static bool is_listening();
 
   /// True under a running torch profiler.
@@ -64,7 +64,7 @@ class REMAT_API AllocationListener : public torch::profiler::impl::ProfilerState
   static void pop_stopped();
   bool outer_listens() const;
 
-  // Keeps outer_ alive: autograd's threads may hold this state longer than the outer scope lasts.
+  // Keeps outer_ alive, since autograd's threads may hold this state after the outer scope ended.
   const std::shared_ptr<c10::ThreadLocalDebugInfo> outer_info_;
   c10::MemoryReportingInfoBase* const outer_;
   std::atomic<bool> stopped_{false};
