@@ -115,7 +115,7 @@ std::optional<SmallType> small_type(at::ScalarType dtype) {
   }
 }
 
-/// The type in which values are scaled: half precision has too few powers of two.
+/// The type in which values are scaled, since half precision has too few powers of two.
 struct ScaledType {
   at::ScalarType dtype;
   at::ScalarType bits;
@@ -194,7 +194,8 @@ class RoundedValues {
       const at::Tensor piece = values.narrow(0, from, size).to(type.dtype).abs();
       most = at::maximum(most, at::where(piece.isfinite(), piece, 0).amax());
     });
-    // The scale is 1 if all numbers are 0. The power is built from its bits: exp2() may be inexact.
+    // The scale is 1 if all numbers are 0. The power is built from its bits, since exp2() may be
+    // inexact.
     const at::Tensor exponent = at::where(most.gt(0), most.div(largest).log2().ceil(), 0)
                                     .clamp(1 - type.bias, type.bias)
                                     .to(type.bits);

@@ -17,8 +17,8 @@
 
 namespace remat::detail {
 
-/// Detects use after a fork: a forked process does not have the threads of its parent, and shares
-/// the parent's open files.
+/// Detects use after a fork, because a forked process does not have the threads of its parent, and
+/// shares the parent's open files.
 class MadeInProcess {
  public:
   /// True in a process that was forked after construction.
