@@ -32,7 +32,7 @@ DryKernelTable make_kernel_table() {
 }
 
 const DryKernelTable& table() {
-  // Leaked: autograd's threads may run ops until the process ends.
+  // Leaked, because autograd's threads may run ops until the process ends.
   static const DryKernelTable* const made = new DryKernelTable(make_kernel_table());
   return *made;
 }

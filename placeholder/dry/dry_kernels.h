@@ -30,7 +30,6 @@ inline auto kernel_adder(DryKernelTable& table) {
   };
 }
 
-// Each adds one group of kernels.
 void add_pointwise_kernels(DryKernelTable& table);
 void add_reduction_kernels(DryKernelTable& table);
 void add_layer_kernels(DryKernelTable& table);
