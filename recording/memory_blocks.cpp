@@ -131,7 +131,8 @@ class BlockFinder {
     }
   }
 
-  /// Looks at ops that began by `time_ns`: arguments of ops in AccumulateGrad are weight gradients.
+  /// Looks at ops that began by `time_ns`, and marks arguments of ops in AccumulateGrad as weight
+  /// gradients.
   void look_at_ops_until(TimeNs time_ns) {
     for (; op_ < recording_.ops.size() && recording_.ops[op_].begin_ns <= time_ns; ++op_) {
       const auto& op = recording_.ops[op_];

@@ -34,8 +34,9 @@ struct TensorOrigin {
   bool is_replayed = false;
 };
 
-/// The ops of a run are compared in streams: the ops of one kind on one thread. The number of a
-/// stream is kind + kStreamKinds * thread, with threads in the order in which they began.
+/// The ops of a run are compared in streams. A stream has the ops of one kind on one thread. The
+/// number of a stream is kind + kStreamKinds * thread, with threads in the order in which they
+/// began.
 enum StreamKind : uint32_t {
   kProgramStream = 0,  ///< Ops outside regions and in their forwards
   kBackwardStream = 1,

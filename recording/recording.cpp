@@ -129,7 +129,6 @@ class ByteReader {
   throw std::invalid_argument("[recording] " + source + ": " + rest);
 }
 
-/// Calls fn with each list of events.
 template <class Fn>
 void for_each_list(Recording& recording, Fn&& fn) {
   fn(recording.ops);

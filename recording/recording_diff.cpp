@@ -70,7 +70,7 @@ class SequenceComparison {
   }
 
  private:
-  /// The cause without a recorded difference: perhaps a number in a tensor, which is not recorded.
+  /// The cause if no difference is recorded, perhaps because numbers in tensors are not recorded.
   static DifferenceCause cause_of_nothing(const ComparedOp& op) {
     const auto& arguments = op.event().arguments;
     for (size_t i = 0; i < arguments.size(); ++i) {
@@ -231,8 +231,8 @@ class ProgramStreams {
   std::vector<std::unordered_map<uint64_t, size_t>> outside_;       // numbers by stream and storage
 };
 
-/// A replay and its forward as comparable sequences of ops: without views, casts of weights (which
-/// may come from a cache) and ops that do not run again.
+/// A replay and its forward as sequences of ops that can be compared. They leave out views, casts
+/// of weights (which may come from a cache) and ops that do not run again.
 class ReplaySides {
  public:
   ReplaySides(const RecordedOrigins& origins, const FunctionReplay& replay)
