@@ -82,8 +82,8 @@ class REMAT_API RematHandle {
 };
 
 /// Makes forward() of a custom function a named call. `ctx` is the context of forward(). Throws as
-/// native_op() does. The arguments of forward() count as captured: for a function that returns or
-/// writes one of them, use op<Function>() instead.
+/// native_op() does. The arguments of forward() count as captured, so for a function that returns
+/// or writes one of them, use op<Function>() instead.
 REMAT_API RematHandle get_handle(torch::autograd::AutogradContext* ctx, std::string name,
                                  Policy policy, Keep keep = Keep::kInnermostRegion);
 

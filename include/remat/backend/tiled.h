@@ -123,8 +123,9 @@ class Tiled {
 
 /// Runs fn on slices of its tensor arguments, for functions whose intermediate tensors are much
 /// larger than their results: a head's logits, an MLP's inner layer. Each slice is a region that
-/// backward replays when it reaches it, so only one slice's intermediates are alive at a time. In a
-/// step of auto_checkpoint() slices are no regions, because the plan says what is kept of each.
+/// backward replays when it reaches the slice, so only one slice's intermediates are alive at a
+/// time. In a step of auto_checkpoint() slices are no regions, because the plan says what is kept
+/// of each.
 ///
 ///     at::Tensor loss = remat::tiled({.dim = 0, .tiles = 8})(head_loss)(hidden, targets);
 ///

@@ -36,9 +36,9 @@ struct MemoryChange {
   std::string reason;  ///< "rule op 'aten::mm' -> SAVE (code)", "SAVE of call 'layer.0-11/mlp'"
   std::string change;  ///< "RECOMPUTE instead of SAVE"
   std::string device;  ///< "cpu", "cuda:0"
-  /// Estimate of the bytes that this change alone would free: storages that nothing else in a
-  /// region holds. The real number may be smaller: values that would have to be kept instead, and
-  /// storages that the program itself holds, are unknown.
+  /// Estimate of the bytes that this change alone would free, those of storages that nothing else
+  /// in a region holds. The real number may be smaller, because values that would have to be kept
+  /// instead, and storages that the program itself holds, are unknown.
   size_t bytes = 0;
   size_t bytes_so_far = 0;  ///< Estimate for this change and all changes of the device before it
   size_t tensors = 0;       ///< Number of tensors that the rule or call holds

@@ -24,7 +24,8 @@ enum class WhenFull : uint8_t {
   kRaise,  ///< put() throws.
 };
 
-/// Options of offload_engine(). Bytes are those of storages: views of one storage are moved once.
+/// Options of offload_engine(). Bytes are those of storages, so views of one storage are moved
+/// once.
 struct OffloadOptions {
   /// A storage goes to the first memory with room. Empty: host_memory().
   std::vector<std::shared_ptr<OffloadMemory>> memories{};

@@ -62,8 +62,8 @@ struct REMAT_API MemoryPlan {
   std::vector<MemoryPlanOp> ops;        ///< One per record of the profile
   std::string profile_digest;
   std::shared_ptr<const StepProfile> profile;  ///< The planned profile; never null
-  /// The plans for other budgets: peaks rise, overheads fall. A plan read from JSON has only its
-  /// own point.
+  /// The plans for other budgets, by rising peaks and falling overheads. A plan read from JSON has
+  /// only its own point.
   std::vector<MemoryFrontierPoint> frontier;
 
   /// JSON without profile and frontier.

@@ -36,7 +36,7 @@ class REMAT_API MemoryPlanner {
 
   const StepProfile& profile() const;
 
-  /// The plans found: peaks rise, overheads fall.
+  /// The plans found, by rising peaks and falling overheads.
   const std::vector<MemoryFrontierPoint>& frontier() const;
 
   /// The fastest plan found whose predicted peak is within the budget. A larger budget never gives

@@ -97,7 +97,7 @@ struct REMAT_API StepProfile {
   int64_t gap_bytes = 0;  ///< Most bytes made after the forward's end and alive before backward's
                           ///< first node (a loss that is computed outside)
   /// The accelerator whose memory is counted; "": the CPU. Times on an accelerator are those of the
-  /// launching thread: plans then have the right memory, but not the right overheads.
+  /// launching thread, so plans have the right memory, but not the right overheads.
   std::string device{};
   /// Other accelerators on which the step allocates memory (not counted); "": none.
   std::string other_devices{};
