@@ -139,8 +139,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
       messages_.caution_once(made->profile->caution());
   }
 
-  /// Discards the previous step, because its function is called again in a backward, probably its
-  /// own.
+  /// Discards the previous step, because its function is called again during a backward.
   void spoil_pending() {
     if (!PendingStep::here().spoil(this)) return;
     const std::lock_guard<std::mutex> lock(mutex_);
