@@ -50,7 +50,7 @@ struct HeldTensor {
 };
 
 /// The tensors that `region` still holds, ordered by kind, then in the forward's order. `replayer`
-/// is region.replayer(). The result refers to `region` and `replayer`: keep them alive.
+/// is region.replayer(). The result refers to `region` and `replayer`, so keep both alive.
 std::vector<HeldTensor> held_tensors(const Region& region, const Replayer* replayer);
 
 /// True if the region's forward has ended or runs on this thread; if not, another thread is

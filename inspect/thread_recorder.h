@@ -123,7 +123,7 @@ class ThreadRecorder {
   struct RunningOp {
     OpEvent event;
     int exceptions = 0;            // std::uncaught_exceptions() when the op began
-    bool is_engine_range = false;  // no op but the engine's range around a node; not written
+    bool is_engine_range = false;  // not an op, but the engine's range around a node; unwritten
     size_t replays = 0;            // number of replays that were running when the op began
     bool inner_threw = false;      // an op that this op called threw
     bool is_stopped = false;       // stopped by a replay that has filled its last slot
