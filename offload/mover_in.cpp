@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Storages that return, prefetched or on demand, or are dropped: Note [Moving] in mover.h.
+// Storages that return, prefetched or on demand, or are dropped. See Note [Moving] in mover.h.
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -58,7 +58,7 @@ at::Storage Mover::give_or_fetch(MovedStorage& moved) {
   const bool is_as_given = moved.back.version.current_version() == 0;
   if (auto given = moved.back.given.lock(); given && is_as_given)
     return at::Storage(std::move(given));
-  // Frees the prefetched storages if they exceed the limit together with `moved`, which is not one.
+  // Frees the prefetched storages, to which `moved` does not belong, if all exceed the limit.
   if (coming_bytes() + moved.bytes > options_.prefetch_bytes) free_coming();
   at::Storage storage = fetch_with_room(moved);
   moved.back.given = c10::weak_intrusive_ptr<c10::StorageImpl>(storage.getWeakStorageImpl());
@@ -189,7 +189,7 @@ void Mover::drop(MovedStorage& moved) {
   order_.drop(moved);
 }
 
-// Keeps the entry if it is of a later MovedStorage, since the tensor was written and put again.
+// Removes `moved` from here_, unless a later put() of the same memory has replaced the entry.
 void Mover::forget_here(const MovedStorage& moved) {
   if (!moved.here || moved.whereabouts == Whereabouts::kComing) return;
   const auto entry = here_.find(moved.here.unsafeGetStorageImpl());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Storages that leave the device: Note [Moving] in mover.h.
+// Storages that leave the device. See Note [Moving] in mover.h.
 #include <c10/util/Exception.h>
 
 #include <algorithm>
