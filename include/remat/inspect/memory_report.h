@@ -16,7 +16,7 @@ struct MemoryRow {
   std::string name;    ///< "argument 0", "attention: saved.1 (result 0)", "attention: result"
   std::string tensor;  ///< "float32 [8, 128] on cpu"
   std::string why;     ///< Reason why it is held
-  /// Bytes of its storage; 0 if another row counts that storage, or hooks hold it.
+  /// Bytes of its storage; 0 if another row counts that storage, or if hooks hold the tensor.
   size_t bytes = 0;
   bool implicit = false;  ///< True for a result that is kept only because a bare op reads it
 };

@@ -34,7 +34,7 @@ struct OffloadOptions {
   int64_t max_bytes = std::numeric_limits<int64_t>::max();
   /// Limit on the bytes prefetched before backward asks for them.
   int64_t prefetch_bytes = int64_t{256} << 20;
-  /// Limit on the bytes being copied out at once; put() waits above it.
+  /// Limit on the bytes being copied out at once. put() waits while the limit is exceeded.
   int64_t max_leaving_bytes = std::numeric_limits<int64_t>::max();
   /// Device to offload from; storages on other devices stay there. Unset: any device.
   std::optional<c10::Device> device{};
@@ -63,9 +63,9 @@ struct OffloadStats {
 
 /// Moves the tensors that OFFLOAD calls keep out of the device during the forward, and back during
 /// backward. A storage leaves at the next put() after nobody else holds it any more; its device
-/// memory is freed when the copy is done. A storage that backward asks for before it has left
-/// stays. Storages are prefetched in the order in which the last step asked for them if this step
-/// has put the same sizes, otherwise in reverse order of put(). Any thread.
+/// memory is freed when the copy is done. A storage that backward asks for before it has left stays
+/// on the device. Storages are prefetched in the order in which the last step asked for them if
+/// this step has put the same sizes, otherwise in reverse order of put(). Any thread.
 ///
 /// Ticket::get() throws, naming region and call, if a memory has failed or if the tensor was
 /// written in place after put().

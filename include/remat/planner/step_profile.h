@@ -23,8 +23,8 @@ struct StepValue {
   /// before the step overwrites the value.
   int64_t bytes = 0;
   /// The last record during which the program itself holds the storage if remat keeps nothing;
-  /// equal for all values of a storage. The number of records: still held when the forward has
-  /// ended.
+  /// equal for all values of a storage. The number of records if the storage is still held when the
+  /// forward has ended.
   int32_t held_until = 0;
   /// For a storage that the program still holds when the forward has ended: how many nodes of
   /// backward have begun when the program lets go, if remat keeps nothing; equal for all values of
