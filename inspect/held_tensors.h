@@ -32,13 +32,14 @@ struct HeldTensor {
     kResult,    ///< A tensor that a SAVE call made or wrote.
   };
   Kind kind;
-  /// Index of the argument (kArgument), in Region::outside() (kWritten), of the CallProduct; or 0.
+  /// Index of the argument (kArgument), in Region::outside() (kWritten), or of the CallProduct
+  /// (kResult); otherwise 0.
   size_t number = 0;
   std::string name{};  ///< The value's name for kOfCut, kOfTape and kSaved; else empty.
   TensorMeta meta;
   std::optional<TensorLayout> layout{};  ///< nullopt if unknown
   HeldStorage storage;
-  bool is_leaf = false;  ///< True for a leaf that requires grad: not billed, as the user has it.
+  bool is_leaf = false;  ///< A leaf that requires grad, not billed since the user holds it.
   const KeptTensor* kept = nullptr;      ///< Set for kSaved.
   const CallProduct* product = nullptr;  ///< Set for kResult.
   /// The product's value (kResult), held here so that no backward frees it during the report.
@@ -49,7 +50,7 @@ struct HeldTensor {
 };
 
 /// The tensors that `region` still holds, ordered by kind, then in the forward's order. `replayer`
-/// is region.replayer(). The result refers to `region` and `replayer`: keep them alive.
+/// is region.replayer(). The result refers to `region` and `replayer`, so keep both alive.
 std::vector<HeldTensor> held_tensors(const Region& region, const Replayer* replayer);
 
 /// True if the region's forward has ended or runs on this thread; if not, another thread is
@@ -60,8 +61,8 @@ bool may_be_looked_into(const Region& region);
 /// `billed`.
 RegionSaves region_saves_of(const Region& region, std::unordered_set<const void*>& billed);
 
-/// Estimates how many bytes of `held` each change of the user's code or policy would free. Returns,
-/// by device, the changes that free most, each in addition to the changes before.
+/// Estimates how many bytes of `held` each change of the user's code or policy would free. Returns
+/// for each device the changes that free most in addition to the changes before them.
 std::vector<MemoryChange> best_changes(
     const std::vector<std::pair<const Region*, HeldTensor>>& held);
 

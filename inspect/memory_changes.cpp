@@ -28,9 +28,8 @@ constexpr size_t kMaxChanges = 16;  // per device
 const char* const kCalls = "<calls>";  // in a reason's text: replaced by the names of its calls
 
 /// Index of the SAVE call whose policy must change to free the tensor. For an argument that another
-/// call made, this is the call that made it. With RECOMPUTE there, a replay makes the argument
-/// again; with RECOMPUTE in the call that saved the argument, the maker would still keep it as a
-/// result.
+/// SAVE call made, this is the maker, because with RECOMPUTE only in the call that saved the
+/// argument, the maker would still keep it as a result.
 size_t call_of(const HeldTensor& held) {
   if (held.kept && held.kept->maker != KeptTensor::kNoCall) return held.kept->maker;
   return held.call();
@@ -52,7 +51,7 @@ std::vector<Reason> reasons_of_call(const Region& region, const HeldTensor& held
   const std::string instead =
       c10::str("RECOMPUTE instead of ", policy, can_offload ? ", or OFFLOAD" : "");
   const PolicyRule* const rule = region.policy() ? region.policy()->rule_of(call) : nullptr;
-  // These rules are part of every policy, not written by the user: no change is proposed.
+  // Propose no change, because these rules are part of every policy, not written by the user.
   if (rule && rule->source == "safe_defaults") return {};
   std::vector<Reason> reasons;
   std::string what;
@@ -99,13 +98,13 @@ std::vector<Reason> reasons_of(const Region& region, const HeldTensor& held) {
   return {};
 }
 
-/// Note [What a change frees]: a choice is a rule, call or read that holds tensors. Changing any
-/// one of its choices frees a tensor (for a result of a SAVE call, the rule that SAVEs it or the op
-/// that reads it); a storage is freed with the last tensor on it. The numbers are estimates, most
-/// often too high, since values to be kept instead, and what the program holds, are unknown.
+/// Note [What a change frees]: a choice is a rule, call or read that holds tensors. If several
+/// choices hold a tensor (a result of a SAVE call is held by the rule that SAVEs it and by the op
+/// that reads it), changing any one of them frees the tensor. A storage is freed with the last
+/// tensor on it. The estimates are often too high, because values to be kept instead, and what the
+/// program holds, are unknown.
 class MemoryChanges {
  public:
-  /// Adds a tensor that `region` holds.
   void add(const Region& region, const HeldTensor& held) {
     const std::string device = held.meta.device().str();
     Numbers numbers;
@@ -144,8 +143,8 @@ class MemoryChanges {
     size_t bytes = 0;
     std::vector<Numbers> tensors;
   };
-  /// The benefit of one more choice: the bytes that it frees in addition, the bytes that it holds
-  /// of storages not freed yet, and the bytes that it frees alone, as it may replace a chosen one.
+  /// The benefit of one more choice, in the order of importance: the bytes that the choice frees in
+  /// addition, the bytes of its storages that are not freed yet, the bytes that it frees alone.
   using Gain = std::tuple<size_t, size_t, size_t>;
   using Chosen = std::vector<bool>;
   using Holdings = std::vector<const Holding*>;

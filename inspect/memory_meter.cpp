@@ -16,11 +16,11 @@ namespace detail {
 
 // Note [A table of live blocks]
 // The size in a report of a free is unreliable. c10 keeps one table of block sizes for the process
-// and updates it only on threads with a meter or profiler: a block freed on another thread leaves
-// its entry behind. When the allocator hands out the same address later, a meter may get a free
-// with the old size, or a free without its allocation. So each meter has a table of its own blocks:
-// a free of an address that is not in the table is ignored, and if an address in the table is
-// allocated again, its old block was freed unseen.
+// and updates it only on threads with a meter or profiler, so a block freed on another thread
+// leaves its entry behind. When the allocator hands out the same address later, a meter may get a
+// free with the old size, or a free without its allocation. So each meter has a table of its own
+// blocks. A free of an address that is not in the table is ignored, and if an address in the table
+// is allocated again, its old block was freed unseen.
 class BlockTable {
  public:
   void add(void* address, int64_t bytes) {

@@ -57,7 +57,7 @@ void add_row(MemoryRow row, const HeldTensor& held, std::unordered_set<const voi
   memory.rows.push_back(std::move(row));
 }
 
-/// True if a bare op reads the result and no rule made the call.
+/// True if the result is kept since a bare op reads it, and no rule made the call.
 bool is_implicit(const NamedCall& call, const KeepReason& reason) {
   return reason.kind == KeepReason::Kind::kBareRead && !call.is_op;
 }
@@ -165,8 +165,8 @@ std::string heading(const std::string& device, size_t wanted) {
                   ", change (estimated bytes freed: by it alone, with those above):");
 }
 
-/// Says whether a change frees `wanted` bytes. `before` is true if the changes listed above this
-/// one free that much together.
+/// Says whether a change frees `wanted` bytes. `before`: true if the changes listed before this
+/// change already free that much together.
 std::string verdict(const MemoryChange& change, size_t wanted, bool before) {
   if (wanted == 0) return "";
   if (change.bytes >= wanted) return "enough";

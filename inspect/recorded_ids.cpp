@@ -16,7 +16,6 @@ namespace {
 
 constexpr std::string_view kEngineRange = "autograd::engine::evaluate_function: ";
 
-/// A name such as "aten::mul.Tensor".
 std::string full_name(const char* name, const char* overload) {
   std::string text(name);
   if (overload && *overload) text.append(".").append(overload);

@@ -37,7 +37,7 @@ class RecordedIds {
   StringId device(c10::Device device);
   StringId call(const std::string& name);
 
-  /// The dispatch keys of the tensors among the arguments, without those that all plain ones have.
+  /// The dispatch keys of the argument tensors, without ADInplaceOrView and the autocast keys.
   StringId keys(const OpCall& call);
 
   /// The id of the op's name; engine_range() if `op` is not an op but the engine's range.
@@ -48,7 +48,7 @@ class RecordedIds {
   StringId engine_range() const { return engine_range_; }
 
   /// The line of the program that runs now; 0 if unknown. `by_engine`: true if a backward pass or a
-  /// tape seems to have called it; then only Python code that a node called has a line.
+  /// tape seems to have called the op; then only Python code called by a node counts.
   StringId line(bool by_engine);
 
   /// Marks the begin and the end of a backward pass for line().
@@ -60,7 +60,6 @@ class RecordedIds {
   /// Adds an argument to the op's tensors or to its other values.
   void add_argument(const c10::IValue& value, OpEvent& op);
 
-  /// Adds the tensors of a result.
   void add_result(const c10::IValue& value, OpEvent& op);
 
  private:

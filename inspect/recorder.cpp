@@ -35,7 +35,6 @@
 namespace remat {
 namespace {
 
-/// The command line that started the process.
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -70,7 +69,7 @@ RecorderOptions absolute(RecorderOptions options) {
 struct Here {
   uint64_t session = 0;
   ThreadRecorder* recorder = nullptr;
-  /// True once the thread is ending: memory that it frees then is not recorded.
+  /// True once the thread is ending. Memory that it frees from then on is not recorded.
   bool is_over = false;
 };
 
@@ -253,7 +252,7 @@ class Recorder::Session final : public TraceSink,
     open_session = nullptr;
   }
 
-  /// If the open session is `wanted`, or `wanted` is null: closes and returns it. Otherwise null.
+  /// Closes and returns the open session if it is `wanted` or `wanted` is null; else returns null.
   static std::shared_ptr<Session> take_open(const Session* wanted) {
     const std::lock_guard<std::mutex> lock(open_mutex);
     if (!open_session || (wanted && open_session.get() != wanted)) return nullptr;

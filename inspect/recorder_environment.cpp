@@ -29,8 +29,8 @@ const char* text_of(const std::exception& error) {
   return of_torch ? of_torch->what_without_backtrace() : error.what();
 }
 
-/// Follows REMAT_RECORD, REMAT_RECORD_LINES and REMAT_DEBUG. The recorder is leaked: recording
-/// ends with the process.
+/// Follows REMAT_RECORD, REMAT_RECORD_LINES and REMAT_DEBUG. The recorder is leaked, because
+/// recording ends with the process.
 void start_recorder() {
   const std::string folder = environment("REMAT_RECORD");
   const bool debugs = environment("REMAT_DEBUG") == "1";

@@ -47,7 +47,7 @@ bool is_file_of_program(std::string_view file) {
 }
 
 /// The source line of an address, such as "model.cpp:12 forward()", from debug information. Empty
-/// if all code at the address is from such headers; nullopt without information.
+/// if all code at the address is from kHeaders; nullopt without debug information.
 using CodeLine = std::optional<std::string>;
 
 #ifdef REMAT_HAS_BACKTRACE
@@ -62,8 +62,8 @@ int add_frame(void* to, uintptr_t /*address*/, const char* file, int line, const
   return 1;
 }
 
-/// Beginnings of the mangled names of functions from such headers. A program has one copy of a
-/// function that is not inlined, perhaps from a file without debug information.
+/// Beginnings of the mangled names of functions from kHeaders. A program has one copy of a function
+/// that is not inlined, perhaps from a file without debug information.
 constexpr std::string_view kFunctions[] = {"_ZN2at",    "_ZNK2at",    "_ZN3c10", "_ZNK3c10",
                                            "_ZN5torch", "_ZNK5torch", "_ZNSt",   "_ZNKSt"};
 
@@ -75,7 +75,7 @@ void look_at_symbol(void* to, uintptr_t /*address*/, const char* symbol, uintptr
     static_cast<CodeLine*>(to)->emplace();
 }
 
-/// Swallows errors: an address without debug information is simply unknown.
+/// Swallows errors, because an address without debug information is simply unknown.
 void ignore(void* /*data*/, const char* /*message*/, int /*number*/) {}
 
 CodeLine code_line(uintptr_t address) {

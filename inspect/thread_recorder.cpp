@@ -132,7 +132,7 @@ void ThreadRecorder::end_op(const at::RecordFunction& function) {
   }
   --ops_.count;
   --ops_.depth;
-  // The replay refused this op before a region reported to before_op() that it sees the op.
+  // The replay refused this op before before_op() could mark the op as seen.
   if (op.threw && op.phase == OpPhase::kReplay && !running.inner_threw) op.is_seen = true;
   if (op.threw && ops_.count > 0) ops_.innermost()->inner_threw = true;
   // A composite op belongs to the region of the ops that it calls.
@@ -241,10 +241,10 @@ bool ThreadRecorder::replay(const Region& region, bool begins, bool from_functio
   return replay.threw;
 }
 
-/// Marks the running ops as stopped: the replay's stop exception ends them, which is no error.
+/// Marks the running ops as stopped, since the exception that stops a replay is no error of them.
 void ThreadRecorder::replay_stops() {
   if (!saves_.empty() && ops_.count > 0) {
-    // An op that saves its own result never gets to return it.
+    // The op never returns the result that it saved, so count the saved tensor as a result.
     OpEvent& op = ops_.innermost()->event;
     const RecordedTensor& saved = saves_.back().second;
     if (!op.was_given(saved.address)) op.results.push_back(saved);
@@ -274,7 +274,7 @@ void ThreadRecorder::end_call(const TraceScope& scope, bool threw) {
 }
 
 void ThreadRecorder::memory(const void* address, int64_t bytes, c10::Device device) {
-  // Within an op only the order matters, so no clock is read.
+  // Events inside an op need only their order, so no clock is read.
   const RunningOp* const op = ops_.innermost();
   const TimeNs time_ns = op ? events_.last_ns() : events_.now();
   events_.add(MemoryEvent{time_ns, reinterpret_cast<uint64_t>(address), bytes, ids_.device(device),

@@ -123,7 +123,7 @@ class ThreadRecorder {
   struct RunningOp {
     OpEvent event;
     int exceptions = 0;            // std::uncaught_exceptions() when the op began
-    bool is_engine_range = false;  // no op but the engine's range around a node; not written
+    bool is_engine_range = false;  // not an op, but the engine's range around a node; unwritten
     size_t replays = 0;            // number of replays that were running when the op began
     bool inner_threw = false;      // an op that this op called threw
     bool is_stopped = false;       // stopped by a replay that has filled its last slot
@@ -131,7 +131,6 @@ class ThreadRecorder {
     /// Resets for the next op; the vectors keep their memory.
     void clear();
   };
-  /// The running ops of the thread.
   struct RunningOps {
     // The first `count` entries are running, the innermost last; the others keep their vectors for
     // later ops.

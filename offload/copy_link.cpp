@@ -68,7 +68,7 @@ class StreamEvent final : public CopyEvent {
     if (event_.query()) return;
     blocking_wait([this] { event_.synchronize(); });
   }
-  // An allocator cannot be told of memory that another allocator made.
+  // False for memory from another allocator, because the device's allocator can track only its own.
   bool may_go(const c10::Storage& storage) override {
     const c10::DeviceType device = storage.device_type();
     const c10::Allocator* const allocator = c10::GetAllocator(device);
@@ -88,7 +88,8 @@ c10::Stream current_stream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
-// Only the host can wait for an event that is not on a stream, such as a read from disk.
+// Makes the stream wait for the event. Blocks the calling thread if the event is not on a stream (a
+// read from disk), because then only the host can wait for it.
 void hold(const c10::Stream& stream, const CopyEventPtr& event) {
   if (!event) return;
   if (const auto* const on_device = dynamic_cast<const StreamEvent*>(event.get())) {
@@ -107,10 +108,10 @@ CopyEventPtr copy_on(const c10::Stream& stream, const at::Storage& to, const at:
   return std::make_shared<StreamEvent>(stream);
 }
 
-/// For the CPU, copies on two threads; each copy takes as long as on a link of the simulated speed.
-/// The calling thread stands for the stream; its work has always finished when a function is
-/// called. For other devices, copies on two streams per device that are used for nothing else, with
-/// pinned memory; uses LibTorch's guards, so it works for every device that has them.
+/// For the CPU, copies on two threads; if `simulated` is set, each copy takes as long as on a link
+/// of that speed. The calling thread stands for the stream, so the stream's work has always
+/// finished. For other devices, copies through pinned memory on two streams per device, which run
+/// nothing else. Works for every device that has LibTorch's guards.
 class DeviceLink final : public CopyLink {
  public:
   /// `simulated`: the speed of a simulated link, which refuses devices other than the CPU when a

@@ -66,8 +66,8 @@ uint64_t checksum(const void* data, size_t bytes) {
   return (sum ^ word) * kPrime;
 }
 
-/// Done when work on the disk and a copy between host memory and the device are done. For a write,
-/// the copy comes first; for a read, the copy is queued when the disk's work is done.
+/// Done when the disk's work and the copy between host memory and device are done. In a write the
+/// copy comes first; in a read it is queued when the disk's work is done.
 class DiskEvent final : public CopyEvent {
  public:
   struct Copy {
@@ -116,9 +116,9 @@ class DiskEvent final : public CopyEvent {
   MadeInProcess process_;
 };
 
-/// A file and its free space. Usable only in the process that made it: a forked process, which
-/// would overwrite the parent's pieces, gets no space and cannot read. Pieces are whole pages, as
-/// memory to write from or read into must be. Any thread.
+/// A file and its free space. A forked process gets no space and cannot read, because it would
+/// overwrite its parent's pieces. Pieces are whole pages, and so must be the memory that is written
+/// from or read into. Any thread.
 class DiskFile {
  public:
   /// Throws ValueError if the file cannot be created.
@@ -217,7 +217,7 @@ class DiskFile {
     return Piece{.offset = offset, .bytes = size};
   }
 
-  // A transfer that ends inside a page cannot be continued.
+  // Throws if the call failed, moved nothing, or ended inside a page, where no call can continue.
   void check_count(ssize_t count, int64_t asked, const char* what) const {
     TORCH_CHECK(count >= 0, what, where(), ": ", reason());
     TORCH_CHECK(count > 0 && count % kPageBytes == 0, what, where(), ": expected ", asked,
@@ -234,7 +234,7 @@ class DiskFile {
   std::map<int64_t, int64_t> free_;  // holes: bytes by offset; no two holes are adjacent
 };
 
-/// Jobs of the two worker threads use blocks; each block keeps the DiskMemory alive.
+/// Two worker threads read and write the blocks. Each block keeps the DiskMemory alive.
 class DiskMemory final : public OffloadMemory, public std::enable_shared_from_this<DiskMemory> {
  public:
   DiskMemory(const DiskMemoryOptions& options, std::shared_ptr<DiskCalls> calls)
@@ -272,7 +272,7 @@ class DiskMemory final : public OffloadMemory, public std::enable_shared_from_th
     CopyEventPtr read(const at::Storage& device, const CopyEventPtr& after) override {
       const HostPiece host = take_host(device);
       const auto copy = std::make_shared<DiskEvent::Copy>();
-      // The caller keeps `device` alive. A reference in the job might become the last one.
+      // Not a reference, which might become the last one. The caller keeps `device` alive.
       c10::StorageImpl* const target = device.unsafeGetStorageImpl();
       const auto work = [this, host, copy, target, after] {
         read_into(host->storage().mutable_data());
@@ -307,7 +307,7 @@ class DiskMemory final : public OffloadMemory, public std::enable_shared_from_th
     std::shared_ptr<DiskMemory> disk_;
     DiskFile::Piece piece_;
     size_t bytes_ = 0;
-    uint64_t checksum_ = 0;  // checksum of the written bytes; guarded by the order of the events
+    uint64_t checksum_ = 0;  // of the written bytes; needs no lock, as a read follows the write
   };
 
   DiskFile file_;

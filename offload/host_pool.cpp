@@ -43,7 +43,7 @@ at::Storage HostPool::take_free(int64_t size, c10::Device device) {
 }
 
 // Called when no free block fits. Moves free blocks to `unfit`, for the caller to free, until a new
-// block of `size` is within the limit; the remaining free blocks may fit in the next step.
+// block of `size` is within the limit. Keeps the others, because the next step may use them.
 bool HostPool::make_room(int64_t size, Blocks& unfit) {
   const std::lock_guard lock(mutex_);
   const int64_t most = std::min(max_bytes_, 2 * std::max(peak_bytes_, used_bytes_ + size));

@@ -21,7 +21,7 @@ namespace remat::detail {
 
 enum class Whereabouts : uint8_t {
   kWaiting,  ///< On the device, until a put() finds that nobody else holds it
-  kLeaving,  ///< On the device, while the copy out is in flight; later only if `is_next`
+  kLeaving,  ///< On the device during the copy out, and after the copy if `is_next`
   kAway,     ///< In `out.block`; on the device only while others hold `back.given`
   kComing,   ///< In `out.block`, and prefetched into `here`
   kStays,    ///< On the device for good
@@ -67,14 +67,14 @@ class StepOrder {
   /// Gives the storage the next sequence number.
   void put(MovedStorage& moved);
 
-  /// Records that backward asked for the storage. Returns false if an earlier step has put it.
+  /// Records that backward asked for the storage. False if the storage was put in an earlier step.
   bool got(const MovedStorage& moved);
 
   /// Call it when the storage is gone.
   void drop(const MovedStorage& moved);
 
-  /// Predicts the storage that will be asked for next, after `skipped` others: null if that storage
-  /// is gone; nullopt without a prediction.
+  /// Predicts which storage will be asked for after the next `skipped` storages. Null if that
+  /// storage is gone; nullopt if there is no prediction.
   std::optional<MovedStorage*> next(size_t skipped) const;
 
  private:

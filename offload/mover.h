@@ -124,7 +124,7 @@ class Mover {
  private:
   using Lock = std::lock_guard<WaitMutex>;
 
-  /// Adds the time until its result is destroyed to the time that threads have waited.
+  /// Adds the lifetime of the returned object to OffloadStats::waited_us.
   auto wait_clock() {
     return c10::make_scope_exit([this, begin = std::chrono::steady_clock::now()] {
       const std::chrono::duration<double, std::micro> time =
@@ -176,7 +176,7 @@ class Mover {
   std::vector<MovedStorage*> coming_;
   std::vector<Retired> retired_;  // no longer needed, but still in use by copies
   StepOrder order_;
-  std::optional<std::string> full_;  // message for the next put(); "": it has been reported
+  std::optional<std::string> full_;  // message for the next put(); "": was reported
   OffloadStats stats_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Storages that return, prefetched or on demand, or are dropped: Note [Moving] in mover.h.
+// Storages that return, prefetched or on demand, or are dropped. See Note [Moving] in mover.h.
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -54,11 +54,11 @@ at::Storage Mover::give_or_fetch(MovedStorage& moved) {
     leaving_.erase(std::find(leaving_.begin(), leaving_.end(), &moved));
     return hand_over(moved);
   }
-  // Returns the storage that was given before, unless it has been written since.
+  // If the storage that was last given is still alive and unwritten, returns it again.
   const bool is_as_given = moved.back.version.current_version() == 0;
   if (auto given = moved.back.given.lock(); given && is_as_given)
     return at::Storage(std::move(given));
-  // No prefetched storage is the needed one: if they and it exceed the limit, free the prefetched.
+  // Frees the prefetched storages, to which `moved` does not belong, if all exceed the limit.
   if (coming_bytes() + moved.bytes > options_.prefetch_bytes) free_coming();
   at::Storage storage = fetch_with_room(moved);
   moved.back.given = c10::weak_intrusive_ptr<c10::StorageImpl>(storage.getWeakStorageImpl());
@@ -84,7 +84,7 @@ at::Storage Mover::fetch(MovedStorage& moved) {
   return storage;
 }
 
-// Frees prefetched storages if there is no memory: they can be fetched again later.
+// If memory runs out, frees the prefetched storages, which can be fetched again later, and retries.
 at::Storage Mover::fetch_with_room(MovedStorage& moved) {
   try {
     return fetch(moved);
@@ -189,7 +189,7 @@ void Mover::drop(MovedStorage& moved) {
   order_.drop(moved);
 }
 
-// If the tensor was written and put again, here_ has the later MovedStorage under the same address.
+// Removes `moved` from here_, unless a later put() of the same memory has replaced the entry.
 void Mover::forget_here(const MovedStorage& moved) {
   if (!moved.here || moved.whereabouts == Whereabouts::kComing) return;
   const auto entry = here_.find(moved.here.unsafeGetStorageImpl());

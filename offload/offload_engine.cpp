@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The engine, its tickets, which return tensors on moved storages, and the speed of its memories.
+// The offload engine; its tickets, which rebuild tensors on moved storages; and the measurement of
+// memory speeds.
 #include <remat/offload/offload_engine.h>
 
 #include <ATen/Context.h>
@@ -40,7 +41,7 @@ class MovedTicket final : public OffloadStore::Ticket {
     try {
       mover_->drop(*moved_);
     } catch (const std::exception&) {
-      // The device is in error: its next user gets the error.
+      // The device is in error. The next user of the device gets the error.
     }
   }
 
@@ -52,8 +53,8 @@ class MovedTicket final : public OffloadStore::Ticket {
     const auto [storage, copy_version] = mover_->give(*moved_);
     // Made without an op, so that no interception or mode sees it.
     at::Tensor tensor = lay_out(storage, layout_);
-    // With this counter, a node that saves the result notices later writes, and a storage that
-    // stayed on the device behaves as if it had never been put.
+    // If the storage was copied back, use the copy's counter, so that a node that saves the result
+    // notices later writes. Otherwise use the original's, as if the tensor had never been put.
     const c10::VariableVersion& version = copy_version ? *copy_version : version_;
     if (version_.enabled()) tensor.unsafeGetTensorImpl()->set_version_counter(version);
     return tensor;
@@ -108,8 +109,8 @@ double gbps(int64_t bytes, double us) {
   return static_cast<double>(bytes) / (std::max(us, 1e-3) * 1e3);
 }
 
-/// Copies blocks of two sizes out of the device and back, several times each, and takes the
-/// fastest. Throws the memory's errors, and if the memory has no room for a block.
+/// Copies blocks of two sizes out of the device and back, several times each, and uses the fastest
+/// times. Throws the memory's errors, and if the memory has no room for a block.
 OffloadPlace measured_place(OffloadMemory& memory, c10::Device device) {
   // A memory takes whole pages.
   const int64_t large =
@@ -124,7 +125,8 @@ OffloadPlace measured_place(OffloadMemory& memory, c10::Device device) {
   place.name = memory.name();
   place.max_bytes = memory.max_bytes();
   place.block_bytes = memory.block_bytes();
-  // If, by noise, the large copy is not the slower one, its whole time counts as bandwidth.
+  // If noise makes the large copy no slower than the small one, the latency is not subtracted, so
+  // the rate is the bytes of the large copy divided by its time.
   const auto rate = [&](double us, double small_us) {
     return gbps(us > small_us ? large - small : large, us > small_us ? us - small_us : us);
   };
@@ -190,7 +192,8 @@ class Engine final : public OffloadEngine {
       return *options_.device;
     const std::optional<c10::DeviceType> accelerator = at::getAccelerator(/*checked=*/false);
     if (!accelerator || *accelerator == c10::kPrivateUse1) return c10::kCPU;
-    // Asks the hooks, since FakeTensorMode replaces the device guard by one that reports devices.
+    // Ask the hooks, because FakeTensorMode replaces the device guard by one that reports devices
+    // even where there are none.
     const auto& hooks = at::globalContext().getAcceleratorHooksInterface(*accelerator);
     if (hooks.deviceCount() == 0) return c10::kCPU;
     return {*accelerator, at::accelerator::getDeviceIndex()};

@@ -89,7 +89,7 @@ class Masks final : public MaskStore {
   MaskStats stats_;
 };
 
-/// Number of elements processed at once, so that temporaries are small beside most tensors.
+/// Number of elements processed at once. It is small so that temporaries take little memory.
 constexpr int64_t kPieceSize = int64_t{1} << 20;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -115,7 +115,7 @@ std::optional<SmallType> small_type(at::ScalarType dtype) {
   }
 }
 
-/// The type in which values are scaled: half precision has too few powers of two.
+/// The type in which values are scaled, since half precision has too few powers of two.
 struct ScaledType {
   at::ScalarType dtype;
   at::ScalarType bits;
@@ -194,7 +194,8 @@ class RoundedValues {
       const at::Tensor piece = values.narrow(0, from, size).to(type.dtype).abs();
       most = at::maximum(most, at::where(piece.isfinite(), piece, 0).amax());
     });
-    // The scale is 1 if all numbers are 0. The power is built from its bits: exp2() may be inexact.
+    // The scale is 1 if all numbers are 0. The power is built from its bits, since exp2() may be
+    // inexact.
     const at::Tensor exponent = at::where(most.gt(0), most.div(largest).log2().ceil(), 0)
                                     .clamp(1 - type.bias, type.bias)
                                     .to(type.bits);
@@ -215,7 +216,7 @@ class RoundingErrors {
   void add(const at::Tensor& values, const RoundedValues& of) {
     const auto options = values.options().dtype(at::kDouble);
     at::Tensor most = at::zeros({}, options);
-    at::Tensor squares = at::zeros({2}, options);  // sums for scaled differences, scaled values
+    at::Tensor squares = at::zeros({2}, options);  // sums over scaled differences, scaled values
     for_each_piece(values.numel(), [&](int64_t from, int64_t size) {
       const at::Tensor all = values.narrow(0, from, size).to(at::kDouble);
       const at::Tensor is_number = all.isfinite();

@@ -36,8 +36,8 @@ bool StepOrder::got(const MovedStorage& moved) {
   return true;
 }
 
-// If this step does not ask for all that the last step asked for, place_ skips forward; if this
-// step starts over, as backward of a retained graph does, place_ moves back.
+// Moves place_ forward if this step leaves out what the last step asked for, and back if this step
+// starts over, as the backward of a retained graph does.
 void StepOrder::find_place(size_t number) {
   const auto begin = learned_asks_.begin();
   const auto place = begin + static_cast<std::ptrdiff_t>(place_);

@@ -17,8 +17,8 @@
 
 namespace remat::detail {
 
-/// Detects use after a fork: a forked process does not have the threads of its parent, and shares
-/// the parent's open files.
+/// Detects use after a fork, because a forked process does not have the threads of its parent, and
+/// shares the parent's open files.
 class MadeInProcess {
  public:
   /// True in a process that was forked after construction.
@@ -28,9 +28,9 @@ class MadeInProcess {
   pid_t process_ = getpid();
 };
 
-/// A first-in, first-out queue of jobs. The destructor runs the remaining jobs. In a forked
-/// process, which has no such thread, jobs run at once, and the queue is never destroyed: a
-/// condition variable that a thread of the parent waits for cannot be.
+/// A first-in, first-out queue of jobs. The destructor runs the remaining jobs. A forked process
+/// does not have the thread, so jobs run at once there. It never destroys the queue, because a
+/// condition variable on which a thread of the parent waits cannot be destroyed.
 class Worker {
  public:
   Worker();

@@ -133,7 +133,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   const std::string& source_;
   const int& line_;
   JsonNode root_;
-  // Pointers stay valid: a parent gets no other child while one of its children is open.
+  // Pointers stay valid, because a parent gets no other child while one of its children is open.
   std::vector<JsonNode*> stack_;
   std::vector<std::unordered_set<std::string>> keys_;  // keys of the objects on the stack
   std::string key_;

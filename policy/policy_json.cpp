@@ -59,7 +59,7 @@ void append_rule(PolicyTable& table, const JsonValue& rule, const std::string& w
 
 PolicyTable PolicyTable::load(const std::string& path) {
   std::ifstream file(path);
-  file.peek();  // opening a folder succeeds; this fails
+  file.peek();  // opening a folder succeeds, but peek() fails
   if (!file.is_open() || file.bad())
     throw std::invalid_argument("[PolicyTable] load: expected a file that can be read, got '" +
                                 path + "'.");

@@ -15,8 +15,8 @@
 namespace remat {
 namespace {
 
-// The causes, in the order of DifferenceCause, are in the words of OpLog::likely_cause() in a
-// ReplayMismatch.
+// Texts of the causes, in the order of DifferenceCause. A ReplayMismatch has the same words, from
+// OpLog::likely_cause().
 constexpr std::array<const char*, kDifferenceCauses> kCauses{
     "The function branches on state or on data that has changed.",
     "A training flag or a probability differs, or the function branches on state or on "

@@ -131,7 +131,8 @@ class BlockFinder {
     }
   }
 
-  /// Looks at ops that began by `time_ns`: arguments of ops in AccumulateGrad are weight gradients.
+  /// Looks at ops that began by `time_ns`, and marks arguments of ops in AccumulateGrad as weight
+  /// gradients.
   void look_at_ops_until(TimeNs time_ns) {
     for (; op_ < recording_.ops.size() && recording_.ops[op_].begin_ns <= time_ns; ++op_) {
       const auto& op = recording_.ops[op_];
@@ -154,7 +155,7 @@ class BlockFinder {
       TimeNs& first_ns = wanted.emplace(region, time_ns).first->second;
       first_ns = std::min(first_ns, time_ns);
     };
-    // A load is recorded when the tensor is there: after the replay that made it.
+    // A load is recorded when the tensor is there, so after the replay that made the tensor.
     for (const auto& load : recording_.loads) add(load.region, load.time_ns);
     for (const auto& replay : recording_.replays) add(replay.region, replay.begin_ns);
     return wanted;

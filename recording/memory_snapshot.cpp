@@ -122,8 +122,8 @@ std::optional<size_t> number_in(std::string_view device) {
   return is_number && number < kDeviceLimit ? std::optional(number) : std::nullopt;
 }
 
-/// Numbers for a viewer that knows no device names: 1 for "cuda:1"; "cpu" and other devices without
-/// an index get the first free number.
+/// Numbers of devices, for a viewer that knows no device names: 1 for "cuda:1"; "cpu" and other
+/// devices without an index get the first free number.
 std::map<StringId, size_t> device_numbers(const Recording& recording,
                                           const std::vector<MemoryBlock>& blocks) {
   std::set<StringId> devices;

@@ -34,8 +34,9 @@ struct TensorOrigin {
   bool is_replayed = false;
 };
 
-/// The ops of a run are compared in streams: the ops of one kind on one thread. The number of a
-/// stream is kind + kStreamKinds * thread, with threads in the order in which they began.
+/// The ops of a run are compared in streams. A stream has the ops of one kind on one thread. The
+/// number of a stream is kind + kStreamKinds * thread, with threads in the order in which they
+/// began.
 enum StreamKind : uint32_t {
   kProgramStream = 0,  ///< Ops outside regions and in their forwards
   kBackwardStream = 1,
@@ -61,8 +62,8 @@ class OutsidePairs {
   explicit OutsidePairs(std::unordered_map<uint64_t, size_t> of_forward)
       : of_forward_(std::move(of_forward)), is_same_run_(true) {}
 
-  /// Pairs the two storages; false if both are known to have other partners. `strictly`: a storage
-  /// that only the replay has does not match either.
+  /// For two runs, pairs the storages; false if both already have other partners. For a replay,
+  /// true if they are equal or, unless `strictly`, if the forward lacks the storage of `b`.
   bool match(const TensorOrigin& a, const TensorOrigin& b, bool strictly);
 
  private:

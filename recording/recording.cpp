@@ -21,8 +21,8 @@ namespace {
 using detail::visit_fields;
 
 /// Decodes the bytes of a detail::ByteWriter. Throws std::runtime_error for invalid bytes, also if
-/// they refer to strings or layouts that `names` does not have. Allocates no more than the bytes
-/// can hold.
+/// they refer to strings or layouts that `names` does not have. Allocates only what the bytes can
+/// hold.
 class ByteReader {
  public:
   ByteReader(std::string_view bytes, const Recording& names) : bytes_(bytes), names_(names) {}
@@ -129,7 +129,6 @@ class ByteReader {
   throw std::invalid_argument("[recording] " + source + ": " + rest);
 }
 
-/// Calls fn with each list of events.
 template <class Fn>
 void for_each_list(Recording& recording, Fn&& fn) {
   fn(recording.ops);

@@ -70,7 +70,7 @@ class SequenceComparison {
   }
 
  private:
-  /// The cause without a recorded difference: perhaps a number in a tensor, which is not recorded.
+  /// The cause if no difference is recorded, perhaps because numbers in tensors are not recorded.
   static DifferenceCause cause_of_nothing(const ComparedOp& op) {
     const auto& arguments = op.event().arguments;
     for (size_t i = 0; i < arguments.size(); ++i) {
@@ -96,7 +96,7 @@ class SequenceComparison {
     return DifferenceCause::kBranch;
   }
 
-  /// True if the next two ops have equal names, or if the next one does and both sequences end.
+  /// True if both sequences go on with two ops of equal names, or with one such op and then end.
   bool goes_on(size_t a, size_t b) const {
     for (size_t i = 0; i < 2; ++i, ++a, ++b) {
       if (a_.has(a) != b_.has(b)) return false;
@@ -231,8 +231,8 @@ class ProgramStreams {
   std::vector<std::unordered_map<uint64_t, size_t>> outside_;       // numbers by stream and storage
 };
 
-/// A replay and its forward as comparable sequences of ops: without views, casts of weights (which
-/// may come from a cache) and ops that do not run again.
+/// A replay and its forward as sequences of ops that can be compared. They leave out views, casts
+/// of weights (which may come from a cache) and ops that do not run again.
 class ReplaySides {
  public:
   ReplaySides(const RecordedOrigins& origins, const FunctionReplay& replay)
@@ -324,7 +324,6 @@ class ReplaySides {
   std::unordered_map<uint64_t, size_t> outside_;
 };
 
-/// Labels of the replayed regions, in order.
 std::vector<std::string> replayed_labels(const Recording& recording) {
   const detail::RegionLabels labels(recording);
   std::vector<std::string> replayed;
@@ -355,7 +354,7 @@ std::vector<RecordingDifference> replay_differences(const Recording& recording) 
   std::vector<RecordingDifference> differences;
   for (const FunctionReplay& replay : function_replays(recording)) {
     const bool threw = recording.replays[replay.replay].threw;
-    // The recording may have begun after the forward.
+    // The recording may have begun after the forward, which then has no ops to compare.
     if (replay.forward.empty() && !threw) continue;
     const ReplaySides sides(origins, replay);
     OutsidePairs pairs(sides.outside());

@@ -131,7 +131,7 @@ RecordingSummary summary_of(const Recording& recording) {
   const detail::RegionLabels labels(recording);
   for (const MemoryBlock& block : blocks) {
     if (block.kind != BlockKind::kKept) continue;
-    // A call made the block, or (call 0) saved a block made before the call, perhaps elsewhere.
+    // If call is 0, the block was made before the call that saved it, perhaps in another region.
     const uint64_t region = block.call != 0 ? block.region : block.slot_region;
     if (RegionTotals* const totals = totals_of(region))
       add_kept(*totals, detail::folded_label(labels.call_of(region, block.call)), block.bytes);

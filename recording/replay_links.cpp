@@ -82,8 +82,8 @@ class Linker {
     return kNoOp;
   }
 
-  /// The next op of the forward that has this name and that the replay has not reached yet, without
-  /// ops in SAVE and OFFLOAD calls, which do not run again.
+  /// The next op of the forward that has this name and that the replay has not reached yet. Skips
+  /// ops in SAVE and OFFLOAD calls, because such ops do not run again.
   size_t next_of(size_t replay, StringId name) {
     const uint64_t region = recording_.replays[replay].region;
     const std::vector<size_t>& forward = forwards_[region];

@@ -112,9 +112,9 @@ TimeNs next_op_of_program(const Recording& recording, uint32_t thread, TimeNs ti
   return last;
 }
 
-/// The steps on the plan's thread that began at `plan` or later and before `end_ns`, in order: each
-/// as the time when its region began, and the time when its backward pass ended, which is where
-/// next_op_of_program() is. If no region was recorded, the whole time counts as one step.
+/// The steps on the plan's thread that began at `plan` or later and before `end_ns`, in order. Each
+/// is a pair: the time when its region began, and the time when its backward pass ended, which is
+/// taken from next_op_of_program(). If no region was recorded, the whole time counts as one step.
 std::vector<std::pair<TimeNs, TimeNs>> planned_steps(const Recording& recording,
                                                      const OnThread<PlanEvent>& plan,
                                                      TimeNs end_ns) {

@@ -59,8 +59,8 @@ bool records(const CheckpointOptions& options) {
   return asked && options.intercept;
 }
 
-/// In a replay, returns the tensors that ops get in place of the arguments: the function may pass a
-/// tensor that the forward has written since to a nested region.
+/// In a replay, returns the tensors that ops get in place of the arguments, because the forward may
+/// have written an argument of a nested region after that region read it.
 c10::SmallVector<at::Tensor, 4> stand_ins(c10::ArrayRef<at::Tensor> arguments) {
   c10::SmallVector<at::Tensor, 4> seen(arguments.begin(), arguments.end());
   for (at::Tensor& tensor : seen) {
@@ -108,7 +108,8 @@ CallSettings call_settings(const CheckpointOptions& options) {
   return calls;
 }
 
-/// Keeps the state and `inputs`, by the store or hooks of the options, else by the hooks around.
+/// Keeps the state and `inputs`. The store or hooks of the options keep the inputs; if neither is
+/// set, the hooks around the region do.
 std::shared_ptr<RegionEntry> keep_inputs(const CheckpointOptions& options,
                                          c10::ArrayRef<at::Tensor> inputs,
                                          const CallSettings& calls) {
@@ -124,8 +125,8 @@ std::shared_ptr<RegionEntry> keep_inputs(const CheckpointOptions& options,
   return std::make_shared<RegionEntry>(inputs, calls.state);
 }
 
-/// True while Python traces a graph of this thread's calls (make_fx, torch.export, aot_function).
-/// Results of a replay would be constants in the graph.
+/// True while Python traces a graph of this thread's calls (make_fx, torch.export, aot_function),
+/// in which results of a replay would be constants.
 bool writes_graph() {
   using c10::impl::TorchDispatchModeKey;
   using c10::impl::TorchDispatchModeTLS;

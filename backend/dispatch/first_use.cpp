@@ -7,7 +7,7 @@
 namespace remat::detail {
 namespace {
 
-/// Leaked, and made at its first use: initialisers of other files add to it.
+/// Leaked, and made at its first use, because initialisers of other files add to it.
 std::vector<void (*)()>& noted() {
   static auto& functions = *new std::vector<void (*)()>;
   return functions;

@@ -24,10 +24,10 @@ torch::Library& keep_library(const char* name, c10::DispatchKey key, const char*
 /// NotImplementedError, naming the other fallback, if PrivateUse1 has one already.
 ///
 /// Note [Composite kernels at PrivateUse1]: an op with a CompositeExplicitAutograd kernel would run
-/// that kernel and never the fallback, and some read memory (`copy_`) or report the name of an
-/// inner op. So for LibTorch's ops with such a kernel, the fallback is registered by name as well.
-/// Ops that choose a device (`empty_like`, `_to_copy`) and those that autograd sees through
-/// (CompositeImplicitAutograd) keep their composite kernels.
+/// that kernel and never the fallback. Some of these kernels read memory (`copy_`) or report the
+/// name of an inner op. So for LibTorch's ops with such a kernel, the fallback is registered by
+/// name as well. Ops that choose a device (`empty_like`, `_to_copy`) and those that autograd sees
+/// through (CompositeImplicitAutograd) keep their composite kernels.
 REMAT_API void install_private_use_fallback();
 
 }  // namespace remat

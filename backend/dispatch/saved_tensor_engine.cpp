@@ -31,7 +31,7 @@ namespace {
 using torch::autograd::Engine;
 using torch::autograd::SavedVariableHooks;
 
-// Leaked, as engines are: threads may use an engine until the process ends.
+// Leaked, because threads may use an engine until the process ends.
 std::atomic<SavedTensorEngine*> installed{nullptr};
 
 Engine& installed_engine() {
@@ -128,7 +128,7 @@ torch::autograd::variable_list SavedTensorEngine::execute(
   return results;
 }
 
-/// Runs a backward with create_graph outside of regions: Note [Numbers on autograd's threads].
+/// Runs a backward with create_graph outside of regions. See Note [Numbers on autograd's threads].
 torch::autograd::variable_list SavedTensorEngine::execute_numbered(
     const torch::autograd::edge_list& roots, const torch::autograd::variable_list& inputs,
     bool keep_graph, bool accumulate_grad, const torch::autograd::edge_list& outputs) {
@@ -175,9 +175,9 @@ std::unique_ptr<torch::autograd::SavedVariableHooks>
 SavedTensorEngine::get_default_saved_variable_hooks() {
   Scope* const scope = Scope::current();
   if (C10_LIKELY(!scope)) return inner_.get_default_saved_variable_hooks();
-  // Python hooks that were pushed inside remat's are nearer to the tensor. But a region takes
-  // precedence (Note [Hooks inside a region]), except over torch.utils.checkpoint
-  // (Note [Checkpoints of PyTorch inside a region]). Tracers and torch.func want no hooks at all.
+  // Python hooks that were pushed inside the scope of remat's hooks come first. But a region takes
+  // precedence (Note [Hooks inside a region]), except over torch.utils.checkpoint (Note
+  // [Checkpoints of PyTorch inside a region]). Tracers and torch.func want no hooks at all.
   const auto& python = at::SavedTensorDefaultHooks::get_tls_state();
   Scope* const region = scope->region_scope();
   const bool python_is_nearer = scope->has_python_hooks_inside() &&

@@ -20,16 +20,16 @@ namespace remat {
 /// no Python handler will be called for the op.
 std::vector<const void*> inner_memory(const OpCall& call, c10::DispatchKeySet below);
 
-/// Counts each tensor inside the op's results as made by the op, unless its memory is in `given`,
-/// which inner_memory() returned before: nothing else sees the factories that a handler calls.
+/// Counts each tensor inside the op's results as made by the op, because factories that a handler
+/// calls are not observed. Leaves out memory in `given`, which is from inner_memory().
 void adopt_inner_results(const OpCall& call, c10::DispatchKeySet below,
                          const std::vector<const void*>& given);
 
-/// Note [Writes of handlers]: a replay calls handlers of the function again, and gives them no
-/// shadows for what they write. So a handler's write is refused, unless the memory is freed with
-/// the handler, was made in the region, or belongs to what the op itself writes. Modes that were
-/// active before the region began are not active in the replay, so their writes do not count.
-/// Construct it before the op runs.
+/// Note [Writes of handlers]: a replay runs handlers again without shadows (copies to write to), so
+/// their writes would be repeated. A write is refused unless the memory dies before the op ends,
+/// was made in the region, or is written or returned by the op itself. Writes of modes that were
+/// active before the region began do not count, since a replay does not run these modes. Construct
+/// it before the op runs.
 class HandlerWrites {
  public:
   HandlerWrites(const OpCall& call, c10::DispatchKeySet below);
@@ -57,7 +57,7 @@ class HandlerWrites {
   std::vector<Write> writes_;
 };
 
-/// Notes the writes of an op that a handler calls; does nothing outside of handlers.
+/// Notes the writes of an op if a handler calls the op; otherwise does nothing.
 void note_handler_writes(const OpCall& call);
 
 }  // namespace remat

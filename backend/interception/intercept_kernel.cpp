@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The kernel in front of each op: shows the op to the thread's regions, and runs it.
+// The kernel in front of each op, which shows the op to the thread's regions and runs it.
 #include "intercept_kernel.h"
 
 #include <ATen/Context.h>
@@ -38,7 +38,7 @@ using torch::jit::Stack;
 
 c10::BackendComponent backend = c10::BackendComponent::InvalidBit;
 
-/// Returns the op's info: one per op and schema, never freed, since logs of regions refer to it.
+/// Returns the op's info, made once per op and schema. Never freed, as logs of regions refer to it.
 const OpInfo& op_info(const OperatorHandle& op) {
   static std::mutex& mutex = *new std::mutex;
   static auto& infos = *new std::unordered_map<c10::OperatorName, std::deque<OpInfo>>;
@@ -54,8 +54,8 @@ void run_unseen(const OperatorHandle& op, DispatchKeySet below, Stack* stack) {
   op.redispatchBoxed(below, stack);
 }
 
-/// Like run_unseen(), but ops that a Python handler calls are intercepted:
-/// Note [Ops inside a leaf op].
+/// Like run_unseen(), but ops that a Python handler calls are intercepted. See Note [Ops inside a
+/// leaf op].
 void run_below(const OperatorHandle& op, DispatchKeySet below, Stack* stack) {
   if (C10_UNLIKELY(below.has(DispatchKey::Python))) return op.redispatchBoxed(below, stack);
   run_unseen(op, below, stack);
@@ -114,8 +114,8 @@ bool changes_nothing(const OpCall& call) {
          call.argument(0).toTensor().sizes() == c10::IntArrayRef(sizes.toIntVector());
 }
 
-/// Runs an op inside a leaf op: its results count as made in all scopes, except on memory of its
-/// arguments. `is_shown`: the scopes' OpObservers are told of the op.
+/// Runs an op inside a leaf op. Its results count as made inside in all scopes, unless they lie on
+/// memory of its arguments. `is_shown`: true if the scopes' OpObservers are told of the op.
 void run_adopted(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below, Stack* stack,
                  bool is_shown) {
   const OpCall call(info, *stack);
@@ -159,8 +159,8 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
   OpCall call(info, *stack);
   if (C10_UNLIKELY(info.changes_metadata()) && changes_nothing(call))
     return run_below(op, below, stack);
-  // The argument of a lift was made without an op, as by assigning a number to an index (x[mask] =
-  // 0.5), and nobody else has it.
+  // The argument of a lift is a tensor that was made without an op and that nobody else has, such
+  // as the number in x[mask] = 0.5.
   if (!logged && info.is_lift()) for_each_tensor(call.argument(0), &OpObserver::all_adopt);
   OpObserver::all_before_op(call, logged || info.is_lift());
   auto threw = c10::make_scope_exit([&] { OpObserver::all_op_threw(call); });
@@ -190,20 +190,20 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
   OpObserver::all_after_op(call);
 }
 
-/// True if this thread is in a region and its ops can be intercepted. Without a region the bits may
-/// have come in a copy of another thread's state. Under the Python dispatcher (a compiler traces) a
-/// composite op would redispatch to itself forever.
+/// True if this thread is in a region and its ops can be intercepted. The bits alone do not say
+/// that a region is open, because they may be a copy of another thread's. False under the Python
+/// dispatcher (a compiler traces), where a composite op would redispatch to itself forever.
 bool is_seen(DispatchKeySet keys) {
   return Scope::current() && !keys.has(DispatchKey::PythonDispatcher);
 }
 
-/// Note [Ops inside a leaf op]: if Python handles an op (a dispatch mode, a tensor subclass, always
-/// below autograd), the interception bits stay on. Ops that the handler calls are part of the
-/// handled op, and reach remat's kernel for the backend. So do ops that a mode calls when no op is
-/// running: a mode is called for every `tensor.data`, and it may be active in the forward but not
-/// in the backward. But an op that goes to Python from below autograd (rand_like, or any op on
-/// inference tensors) is the function's own, and reaches remat's backend kernel only in the
-/// handler.
+/// Note [Ops inside a leaf op]: if Python handles an op (a dispatch mode or a tensor subclass,
+/// always below autograd), the interception bits stay on, so ops that the handler calls reach
+/// remat's kernel for the backend. These ops are part of the handled op. So are ops that a mode
+/// calls when no op is running, because a mode is called for every `tensor.data`, and may be active
+/// in the forward but not in the backward. But an op that goes to Python from below autograd
+/// (rand_like, or any op on inference tensors) is the function's own, and reaches remat's backend
+/// kernel only in the handler.
 bool is_in_leaf() {
   return Scope::current() == leaf.scope;
 }
@@ -216,10 +216,10 @@ bool is_part_of_op() {
 /// Note [Ops of tensor subclasses]: the ops that a tensor subclass's handler calls for an op are
 /// the same in a function replay, so only the op itself is compared. Below Python these ops are on
 /// plain tensors, so a tape can record them, and policies and collectives apply to them as to the
-/// function's own ops. Excluded are ops that a handler calls only the first time and no replay
-/// repeats: ops that ask for shapes, on tensors without data (DTensor caches the answers), the wait
-/// for a collective at the first use, and ops of c10d that let the ranks' generators agree
-/// (collectives of DTensors are functional).
+/// function's own ops. Ops that a handler calls only the first time are not shown, because no
+/// replay repeats them: ops that ask for shapes, on tensors without data (DTensor caches the
+/// answers), the wait for a collective at the first use, and ops of c10d that let the ranks'
+/// generators agree (collectives of DTensors are functional).
 bool is_shown(DispatchKeySet keys, const OpInfo& info) {
   const std::string& name = info.operator_name().name;
   return leaf.is_of_class && is_in_leaf() && !keys.has_backend(c10::BackendComponent::MetaBit) &&
@@ -227,8 +227,8 @@ bool is_shown(DispatchKeySet keys, const OpInfo& info) {
 }
 
 /// If the op is a named call of a policy or a collective, runs it or leaves it out, and returns
-/// true. Ops that write never become calls: factories, which are not intercepted in handlers,
-/// consist of such ops on empty tensors, and a skipped call cannot resize a tensor.
+/// true. Other ops that write never become calls, because a factory in a handler is only seen as
+/// ops that write to empty tensors, and a skipped call cannot resize a tensor.
 bool run_part_as_call(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below,
                       Stack* stack) {
   if (info.writes() && !info.is_communication()) return false;
@@ -244,7 +244,6 @@ bool run_part_as_call(const OperatorHandle& op, const OpInfo& info, DispatchKeyS
   return run_communication(decision, info, *stack, run);
 }
 
-/// Runs an op that is part of another op.
 void run_in_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet keys,
                  DispatchKeySet below, Stack* stack) {
   const bool shown = is_shown(keys, info);
@@ -331,17 +330,17 @@ void intercept_fallback(const OperatorHandle& op, DispatchKeySet keys, Stack* st
 
 // Note [Where nothing may be thrown]: Node::add_input_metadata() is noexcept, and gets a nested
 // tensor's sizes by an op. An exception from a scope (a refusal, a mismatch, the stop of a replay)
-// would end the process there. So scopes only see the sizes, as a tensor made inside. A strict tape
-// that has refused an op refuses again at the end of the region, in case the function caught the
-// exception.
+// would end the process there. So scopes are only told that the tensor of sizes was made inside. A
+// strict tape that has refused an op refuses again at the end of the region, in case the function
+// caught the exception.
 void intercept_size_query(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   run_unseen(op, keys.remove_backend(backend), stack);
   if (is_seen(keys)) for_each_tensor(stack->back(), &OpObserver::all_adopt);
 }
 
 // Note [Notes for the allocator]: record_stream() is marked as a write of its tensor, but only
-// tells the allocator that a stream uses the memory. The call is no part of a region's computation,
-// and a replay may name another stream, as functions may make new streams each time.
+// tells the allocator that a stream uses the memory. The call is no part of a region's computation.
+// A replay may name another stream, because functions may make new streams each time.
 void intercept_note(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   if (is_seen(keys)) {
     c10::IValue& noted = torch::jit::peek(*stack, 0, op.schema().arguments().size());
@@ -365,8 +364,7 @@ void intercept_factory(const OperatorHandle& op, DispatchKeySet keys, Stack* sta
   keys = keys.remove(DispatchKey::TESTING_ONLY_GenericMode);
   if (!Scope::current()) return run_unseen(op, keys, stack);
   if (is_part_of_op()) return run_in_leaf(op, op_info(op), keys, keys, stack);
-  // Compilers allocate memory, too, so uninitialised memory is not logged; values come from the
-  // function.
+  // Uninitialised memory is not logged, because compilers allocate some, too. Later ops fill it.
   const OpInfo& info = op_info(op);
   run_leaf(op, info, keys, stack, /*logged=*/!info.is_uninitialised());
 }

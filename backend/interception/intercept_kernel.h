@@ -19,10 +19,10 @@
 namespace remat {
 
 /// Note [Leaf and composite ops]: a leaf op is shown to the scopes, and runs once, without
-/// interception. A composite op consists of other ops and has no derivative of its own: it runs
-/// with interception on, so that its parts are seen. Which kind an op is depends on the backend:
-/// for an autograd key LibTorch takes the CompositeImplicitAutograd kernel unless something is
-/// registered for that key, for its backend or as CompositeExplicitAutograd.
+/// interception. A composite op consists of other ops and has no derivative of its own, so it runs
+/// with interception on, and its parts are seen. Which kind an op is depends on the backend: for an
+/// autograd key LibTorch takes the CompositeImplicitAutograd kernel unless something is registered
+/// for that key, for its backend or as CompositeExplicitAutograd.
 class InterceptKernel final : public c10::OperatorKernel {
  public:
   enum class Level {
@@ -68,10 +68,10 @@ void intercept_size_query(const c10::OperatorHandle& op, c10::DispatchKeySet key
 void intercept_note(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                     torch::jit::Stack* stack);
 
-/// Note [Plain writes]: outside of regions ops are not seen, and a write shows in the version of
-/// what it writes. Batch norm gives its running statistics no new version, nor does its schema say
-/// that it writes them. So these few ops have a kernel behind autograd, where plain code passes by:
-/// it treats a write of memory that an earlier region has read or saved as a region would.
+/// Note [Plain writes]: outside of regions ops are not seen, and a write shows only in the version
+/// of the written tensor. Batch norm gives its running statistics no new version, nor does its
+/// schema say that it writes them. So such ops have a kernel behind autograd, also in plain code.
+/// It treats a write of memory that an earlier region has read or saved as a region would.
 void intercept_plain_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                            torch::jit::Stack* stack);
 

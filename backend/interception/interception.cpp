@@ -142,7 +142,7 @@ class Interception {
 
   uint64_t backend_bit() const { return uint64_t{1} << (static_cast<unsigned>(backend_) - 1U); }
 
-  // A second fallback on a key throws and names both: then another library uses this backend.
+  // If another library uses this backend, LibTorch refuses the second fallback and names both.
   void register_fallbacks() {
     for (const DispatchKey functionality : kBelowAutograd) {
       keep(Dispatcher::singleton().registerFallback(
@@ -160,8 +160,8 @@ class Interception {
     using Level = InterceptKernel::Level;
     register_kernel(op, DispatchKey::AutogradFunctionality, Level::kAutograd);
     if (op.schema().argumentIndexWithName("running_mean")) register_statistics(op);
-    // Else LibTorch's composite kernel would win over the fallback, and compute other bits than the
-    // backend's own kernel.
+    // Without a kernel here, LibTorch's composite kernel would win over the fallback, and compute
+    // other bits than the backend's own kernel.
     if (op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
         op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional)) {
       register_kernel(op, DispatchKey::Dense, Level::kBackend);
@@ -224,12 +224,12 @@ class Interception {
 }  // namespace
 
 // Note [Factories]: factories have no tensor to be dispatched on, and torch:: functions exclude
-// autograd's keys around them. The thread's included keys can still divert them to a key for modes,
-// TESTING_ONLY_GenericMode, on which LibTorch registers nothing. So a region can tell tensors that
-// it makes from those from outside.
+// autograd's keys around factories. But the thread's included keys can divert a factory to
+// TESTING_ONLY_GenericMode, a key on which LibTorch registers nothing. remat's kernel there lets a
+// region tell tensors that it makes from those from outside.
 
 void install_interception() {
-  // Leaked: kernels may be called until the process ends.
+  // Leaked, because kernels may be called until the process ends.
   static Interception& interception = *new Interception;
   interception.update();
 }

@@ -86,9 +86,9 @@ bool is_view_without_storage(const OpCall& call) {
   return any;
 }
 
-/// True if the op writes memory that came to the function as a bare storage, which may move without
-/// an op (share_memory_()): a skipped call would write the wrong memory. False for collectives,
-/// which all ranks must treat alike.
+/// True if the op writes memory that came to the function as a bare storage. Such memory may move
+/// without an op (share_memory_()), so a skipped call would write the wrong memory. False for
+/// collectives, which all ranks must treat alike.
 bool writes_given(const OpCall& call, const NamedCalls& calls) {
   if (!call.info().writes() || call.info().is_communication()) return false;
   bool any = false;
@@ -98,7 +98,7 @@ bool writes_given(const OpCall& call, const NamedCalls& calls) {
   return any;
 }
 
-/// Like run_by_policy(), in a region with cuts: a saved result is a value of the tape, not a call.
+/// Like run_by_policy(), in a region with cuts, where a saved result is a tape value, not a call.
 bool run_in_segment(StaticDecision& decision, const OpInfo& op, bool is_composite,
                     torch::jit::Stack& stack, c10::function_ref<void()> run) {
   Scope* const scope = Scope::innermost_with_calls();
@@ -166,8 +166,9 @@ bool run_by_policy(const RegionPolicy& policy, StaticDecision& decision, const O
                    bool is_composite, torch::jit::Stack& stack, c10::function_ref<void()> run) {
   // squeeze_ and the like change the function's tensor itself, which a skipped call could not do.
   if (op.changes_metadata()) return false;
-  // Uninitialised memory has no values to keep, and the op that fills it would have to write the
-  // kept values. lift() returns its argument, whose values must be logged.
+  // Uninitialised memory has no values to keep, and if its op were skipped, the op that fills the
+  // memory would have to write kept values. lift() returns its argument, whose values must be
+  // logged.
   if (op.is_uninitialised() || op.is_lift()) return false;
   if (policy.is_per_segment() && !op.is_communication())
     return run_in_segment(decision, op, is_composite, stack, run);

@@ -20,8 +20,8 @@ class UnmarkedWriteCheck {
  public:
   explicit UnmarkedWriteCheck(const OpCall& call);
 
-  /// Call it when the op has run. Throws NotImplementedError if the op has written such an
-  /// argument, as nobody has kept the argument's old value.
+  /// Call it when the op has run. Throws NotImplementedError if the op has written an argument
+  /// without a mark, because nobody has kept the old value.
   void check(const OpInfo& info) const;
 
  private:

@@ -22,7 +22,8 @@
 namespace remat::detail {
 namespace {
 
-/// Installs the fallback, once: without it there are no placeholders, and all results are kept.
+/// Installs the fallback, once. Without the fallback no placeholders exist, so all results are
+/// kept.
 void prepare_placeholders() {
   [[maybe_unused]] static const bool prepared = [] {
     try {
@@ -66,8 +67,8 @@ c10::SmallVector<NamedCalls*, 2> scopes_of(const NamedCall& call) {
 
 thread_local detail::NamedCallScope* innermost = nullptr;
 
-/// Throws inside a torch.func transform: the result would have to be a placeholder on all its
-/// levels.
+/// Throws inside a torch.func transform, because the result would have to be a placeholder on all
+/// its levels.
 void check_no_transform(const NamedCall& call) {
   constexpr auto key = c10::DispatchKey::FuncTorchDynamicLayerFrontMode;
   if (call.is_op || !c10::impl::tls_is_dispatch_key_included(key)) return;
@@ -129,7 +130,7 @@ void NamedCallScope::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> argu
   const TraceScope before = scope_if_traced();
   const c10::SmallVector<NamedCalls*, 2> scopes = scopes_of(call);
   for (NamedCalls* const calls : scopes) {
-    // An op is numbered per region, since a replay of the inner region counts from 0.
+    // Each region numbers its collectives, because a replay of an inner region counts from 0.
     const bool has_own_name = !call.collective.empty() && calls != scopes.back();
     const NamedCalls::Action action =
         calls->begin(has_own_name ? renumbered(call, *calls) : call, arguments);
@@ -140,8 +141,8 @@ void NamedCallScope::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> argu
   trace(before, call, skipped_ ? "is left out" : "begins");
 }
 
-// The outermost scope skips the call. Inner scopes record the call with its writes and draws, as
-// they may leave it out later.
+// The outermost scope skips the call. Inner scopes record the call with its writes and draws,
+// because their replays may skip the call.
 void NamedCallScope::skip(c10::ArrayRef<at::Tensor> arguments) {
   NamedCalls* const skipping = open_.front();
   const std::vector<at::Tensor> writes = skipping->to_write();

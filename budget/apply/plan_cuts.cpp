@@ -50,7 +50,6 @@ ExpectedTape expected_of(const StepProfile& profile) {
   return expected;
 }
 
-/// Bytes that the record makes.
 int64_t bytes_made(const StepProfile& profile, const StepRecord& record) {
   int64_t bytes = 0;
   for (const int32_t value : record.makes)

@@ -39,7 +39,7 @@ std::string budget_text(const AutoCheckpointOptions& options) {
 }
 
 /// If no plan fits a variant and the budget is a share, the variant waits for other kinds, which
-/// may have larger budgets, until this many times options.steps of its own steps are measured.
+/// may have larger budgets, for up to kMostWaits * options.steps steps of its own.
 constexpr int kMostWaits = 4;
 
 OffloadTerms terms_of(const AutoCheckpointOptions& options) {
@@ -139,7 +139,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
       messages_.caution_once(made->profile->caution());
   }
 
-  /// Discards the previous step: its function is called again during a backward, probably its own.
+  /// Discards the previous step, because its function is called again during a backward.
   void spoil_pending() {
     if (!PendingStep::here().spoil(this)) return;
     const std::lock_guard<std::mutex> lock(mutex_);

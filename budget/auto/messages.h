@@ -39,7 +39,6 @@ class Messages {
   void queue(std::string line);
   void send_queued();
 
-  /// Warns on the first call only.
   void warn_once(const std::string& line);
   /// Warns of the first caution that is not empty.
   void caution_once(const std::string& caution);

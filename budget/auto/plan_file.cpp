@@ -67,7 +67,7 @@ bool PlanFile::exists() const {
   return !path_.empty() && std::filesystem::exists(path_);
 }
 
-/// Called before any step, since several steps are measured before the file is written.
+/// Called before any step, since otherwise the error would come after several measured steps.
 void PlanFile::check_writable() const {
   const std::filesystem::path folder = std::filesystem::absolute(path_).parent_path();
   TORCH_CHECK_VALUE(::access(folder.c_str(), W_OK) == 0, prefix(),

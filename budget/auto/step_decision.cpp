@@ -17,8 +17,8 @@ constexpr const char* kPlain = "plain";
 constexpr const char* kLimit = "limit ";
 constexpr const char* kPlan = "plan ";
 
-/// The budget, then the numbers of positions, groups and kept results, each list after its length;
-/// for a kept result also whether it is offloaded.
+/// Writes the budget, then positions, groups and kept results as lists of numbers, each list after
+/// its length. A kept result also says whether it is offloaded.
 std::string text_of_plan(const MemoryPlan& plan) {
   std::ostringstream text;
   text << kPlan << plan.budget_bytes << ' ' << plan.cuts.positions.size();

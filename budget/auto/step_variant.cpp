@@ -15,11 +15,10 @@
 namespace remat {
 namespace {
 
-/// Share of the budget kept free for steps whose sizes depend on data: the next step may be larger
-/// than those measured.
+/// Share of the budget kept free if sizes depend on data, because the next step may be larger.
 constexpr double kMargin = 0.02;
 
-/// Bytes that were allocated in the step and are still alive, and those of its weights.
+/// Bytes that the step allocated and that are still alive, and bytes of outside memory (weights).
 int64_t bytes_left(const StepLog& step, const StepMeasurement& measurement) {
   int64_t bytes = measurement.outside_bytes();
   for (const StepLog::Block& block : step.blocks) {
@@ -28,8 +27,8 @@ int64_t bytes_left(const StepLog& step, const StepMeasurement& measurement) {
   return bytes;
 }
 
-/// The profile with times estimated from bytes: the times of one cold step are of little use, and
-/// differ between processes that must have the same cuts.
+/// The profile with times estimated from bytes, because the times of one cold step are of little
+/// use, and differ between processes that must have the same cuts.
 StepProfile without_times(StepProfile profile) {
   constexpr double kBytesInUs = 4096;  // only the ratio between records matters
   for (StepRecord& record : profile.records) {
@@ -43,8 +42,8 @@ StepProfile without_times(StepProfile profile) {
   return profile;
 }
 
-/// Cuts where few bytes cross, keeping all values that cross. If a step of that profile then
-/// exceeds the budget, uses the cuts of a plan.
+/// Cuts where few bytes cross, keeping all values that cross; if a step with these cuts would
+/// exceed the budget, the cuts of a plan for `profile`.
 std::shared_ptr<PlannedCuts> cuts_for_measuring(const StepProfile& profile,
                                                 const MemoryBudget& budget) {
   StepCuts planned;
@@ -121,7 +120,7 @@ StepDecision StepVariant::decide(const MemoryBudget& budget, int64_t other_bytes
     plan = planner.plan(plan.least_budget_bytes);
   const int64_t plain_bytes = plan.profile->plain_peak_bytes;
   const bool takes_more = !plan.feasible || plan.predicted_peak_bytes > plain_bytes;
-  // A plan would only add copies of memory that the step overwrites.
+  // The step fits without a plan, which would only add copies of memory that the step overwrites.
   if (plain_bytes <= bytes && takes_more) return {};
   if (!plan.feasible) return {.limit = limit_message(name, plan, budget.text())};
   return {.plan = std::move(plan)};

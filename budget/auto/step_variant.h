@@ -33,7 +33,7 @@ class StepVariant {
   StepVariant(StepSignature signature, MemoryPlan plan);
 
   const StepSignature& signature() const { return signature_; }
-  /// Cuts for its next step; null if the function runs outside of regions.
+  /// Cuts for the next step of this variant; null if the function runs outside of regions.
   const std::shared_ptr<PlannedCuts>& cuts() const { return cuts_; }
   const std::optional<MemoryPlan>& plan() const { return plan_; }
 

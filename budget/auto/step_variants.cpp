@@ -106,7 +106,7 @@ std::shared_ptr<StepVariant> StepVariants::expected(const StepSignature& signatu
   std::shared_ptr<StepVariant> next =
       sequence == sequences_.end() ? any(*known) : sequence->second.next();
   if (!next || !serves(*next, signature)) return nullptr;
-  // A variant that no plan fits raises an error: measure the step first, to be sure of its kind.
+  // A variant that no plan fits raises an error, so measure the step first to be sure of its kind.
   return next->limit().empty() ? next : nullptr;
 }
 

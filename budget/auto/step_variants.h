@@ -26,7 +26,7 @@ namespace remat {
 /// also with an equal row before it), that kind is predicted; else the kind of the last step. This
 /// predicts periodic sequences, such as two alternating kinds, or another kind at every fifth step.
 /// All unmeasured kinds count as one kind; a step that is predicted to be of that kind is measured.
-/// A wrong prediction affects only memory, not results: such a step leaves its plan.
+/// A wrong prediction affects only memory, not results, because such a step leaves its plan.
 class StepVariants {
  public:
   /// The variant as which a step with this signature is expected to run; null: measure the step.
@@ -39,8 +39,8 @@ class StepVariants {
   /// steps.
   bool measures_another(const StepVariant& variant, int steps) const;
 
-  /// True if a step of an unknown kind may still be measured: kMostMeasurements limits both the
-  /// measurements that find a new kind and those that find a known one.
+  /// True if a step of an unknown kind may still be measured. kMostMeasurements limits the number
+  /// of measurements, whether they find a new kind or a known one.
   bool may_measure() const;
 
   /// Adds a measured variant. Returns the known variant that equals it, or else `variant`.

@@ -57,7 +57,7 @@ void PendingStep::end_forward() {
   is_forward_over_ = true;
 }
 
-// begin() ends a recording without an owner.
+// In a backward the recording only loses its owner, and a later begin() ends it.
 void PendingStep::cancel() {
   subject_.reset();
   owner_.reset();

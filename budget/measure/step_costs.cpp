@@ -22,7 +22,7 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-/// Takes the most bytes of all steps, which differ by existing .grads and data-dependent sizes.
+/// Takes the largest bytes of all steps; steps differ in existing .grads and data-dependent sizes.
 void StepMeasurement::fill_nodes(StepProfile& profile) const {
   const Sample& last = samples_.back();
   profile.nodes = last.nodes;
@@ -40,7 +40,7 @@ void StepMeasurement::fill_nodes(StepProfile& profile) const {
   }
 }
 
-/// A step with other nodes only tells whether the result is freed before the first node.
+/// A step with other nodes than the last one only tells if the result is freed before any node.
 int32_t StepMeasurement::latest_release(size_t result) const {
   int32_t latest = 0;
   for (const Sample& sample : samples_) {

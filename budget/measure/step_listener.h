@@ -51,7 +51,6 @@ class StepListener final : public AllocationListener {
     return at::RecordFunction::currentThreadId() == forward_thread_;
   }
 
-  /// The calling thread's part in this step.
   StepThread& here() const {
     static thread_local StepThread of_thread;
     if (of_thread.step != number_) of_thread = {.step = number_};

@@ -59,9 +59,9 @@ int32_t newest_of(const StepLog::Save& save, const NodesBySequence& nodes) {
   return -1;
 }
 
-/// The node that frees the saved tensor; -1 if backward ran no node that may have saved it. Nodes
-/// that run inside others (`inner`) come first: an op that writes a view in place has its node
-/// inside the base's, and saves its result when the view has newer nodes, which save nothing.
+/// The node that frees the saved tensor; -1 if backward ran no node that may have saved it. Prefers
+/// `inner`, nodes that ran inside others: an op that writes a view in place has its node inside the
+/// base's node, and the view has newer nodes, which save nothing, when the op saves its result.
 int32_t node_of(const StepLog::Save& save, const NodesBySequence& nodes,
                 const NodesBySequence& inner) {
   const int32_t node = newest_of(save, inner);
@@ -99,7 +99,7 @@ std::vector<StepLog::Moment> releases(const StepLog& step) {
   return moments;
 }
 
-/// Sets the bytes of each node: those made since the forward and outside of replays.
+/// Sets the bytes of each node. Counts only memory made after the forward and outside of replays.
 ///
 /// Note [The end of a node]: after a node has ended, its results are still reduced to the right
 /// shape (the gradient of a bias is summed), and only then autograd frees the node's saved tensors.

@@ -35,7 +35,6 @@ class StepNodes {
   /// Sequence number of a node that the forward's thread has made; kNoSequence for other nodes.
   uint64_t sequence_of(const at::RecordFunction& node) const;
 
-  /// Ends the log.
   void finish() {
     if (has_own_) forget_others();
   }
@@ -55,14 +54,13 @@ class StepNodes {
   // Sizes of the log's lists when the running pass began.
   size_t nodes_ = 0;
   size_t loads_ = 0;
-  // Sequence number from which on nodes of the forward's thread were made after backward began;
-  // kNoSequence if unknown because backward began on another thread.
+  // Nodes of the forward's thread with this sequence number or a later one were made after backward
+  // began. kNoSequence if unknown, because backward began on another thread.
   uint64_t backward_node_ = StepLog::kNoSequence;
   std::vector<std::pair<uint64_t, uint32_t>> running_;  // outermost nodes, with their graph tasks
   std::vector<uint64_t> node_threads_;  // threads that run nodes, besides the forward's
 };
 
-/// Callbacks for the nodes of backward.
 at::RecordFunctionCallback node_callbacks();
 
 }  // namespace remat

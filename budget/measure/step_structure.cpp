@@ -17,7 +17,6 @@ namespace remat {
 
 namespace {
 
-/// Builds a structure part by part.
 class StructureBuilder {
  public:
   StructureBuilder(const StepLog& log, const Region& region, const Tape& tape, std::string name,
@@ -45,7 +44,7 @@ class StructureBuilder {
   size_t size() const { return tape_.records().size(); }
   const StepLog::Op& op_of(size_t record) const { return log_.ops[made_.op_of[record]]; }
 
-  /// A segment's own memory for a value gets that value's number: cuts do not change the numbers.
+  /// Memory that a segment has for a value gets the value's number, so cuts change no numbers.
   void number_values() {
     uint32_t next = 0;
     for (const TapeValue& value : tape_.values()) {
@@ -212,7 +211,7 @@ class StructureBuilder {
     profile_.end_bytes = alive[log_.forward_end];
   }
 
-  /// True for a copy that remat made before a write: memory that was made outside of the forward's
+  /// True for a copy that remat made before a write. Such memory was made outside of the forward's
   /// ops.
   bool is_copy(const StepLog::Block& block) const {
     if (block.born > log_.forward_end) return false;
@@ -237,7 +236,7 @@ class StructureBuilder {
     return static_cast<int32_t>(after - made_.op_of.begin()) - 1;
   }
 
-  // A slot's record is the one that the newest op is making, since it decides the slot's segment.
+  // A slot belongs to the record that the newest op is making, which decides the slot's segment.
   void add_slots() {
     std::vector<TapeSlot> slots;
     for (const TapePart& part : tape_.parts()) {

@@ -32,7 +32,7 @@ DryKernelTable make_kernel_table() {
 }
 
 const DryKernelTable& table() {
-  // Leaked: autograd's threads may run ops until the process ends.
+  // Leaked, because autograd's threads may run ops until the process ends.
   static const DryKernelTable* const made = new DryKernelTable(make_kernel_table());
   return *made;
 }
@@ -98,7 +98,7 @@ void like_argument(const c10::OperatorHandle& op, Stack* stack) {
   replace_arguments(op, *stack, at::empty_like(like));
 }
 
-/// Checks of values pass, as there are no values.
+/// Lets a check of values pass, because dry tensors have no values.
 void pass_check(const c10::OperatorHandle& op, Stack* stack) {
   torch::jit::drop(*stack, op.schema().arguments().size());
 }

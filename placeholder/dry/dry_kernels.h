@@ -19,8 +19,8 @@ using DryKernelTable = std::unordered_map<std::string, c10::KernelFunction>;
 /// Replaces meta arguments on a stack by meta results.
 using DryKernel = std::function<void(torch::jit::Stack& stack)>;
 
-/// Returns the kernel for `op`, or for an out= op that of its functional form, whose results'
-/// shapes the `out` arguments then get. Null if there is none. Usable from any thread.
+/// Returns the kernel for `op`; null if there is none. For an out= op, returns a kernel that runs
+/// the functional form and gives its results' shapes to the `out` arguments. Any thread.
 DryKernel find_dry_kernel(const c10::OperatorHandle& op);
 
 /// Returns add(op, function), which makes the function the op's kernel.
@@ -30,7 +30,6 @@ inline auto kernel_adder(DryKernelTable& table) {
   };
 }
 
-// Each adds one group of kernels.
 void add_pointwise_kernels(DryKernelTable& table);
 void add_reduction_kernels(DryKernelTable& table);
 void add_layer_kernels(DryKernelTable& table);

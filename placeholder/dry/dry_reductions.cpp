@@ -40,7 +40,7 @@ Tensor nansum(const Tensor& self, c10::OptionalIntArrayRef dim, bool keepdim,
   return at::sum(self, dim, keepdim, dtype);
 }
 
-/// Variance and standard deviation: shaped like a sum, with a real dtype.
+/// Variance and standard deviation have the shape of a sum and a real dtype.
 Tensor deviation(const Tensor& self, c10::OptionalIntArrayRef dim,
                  const std::optional<c10::Scalar>& /*correction*/, bool keepdim) {
   return at::sum(self, dim, keepdim, c10::toRealValueType(self.scalar_type()));

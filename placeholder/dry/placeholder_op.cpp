@@ -51,7 +51,8 @@ bool is_written(const c10::OperatorHandle& op, size_t argument) {
                     ". Move all of the model and its inputs with .to(\"remat_meta\"), or none.");
 }
 
-/// Shapes may depend on the values of a real tensor, except on a 0-dim tensor that is only read.
+/// Throws if `op` also has a real tensor, because shapes may depend on its values. A 0-dim tensor
+/// may be real if it is only read.
 void check_not_mixed(const c10::OperatorHandle& op, const at::Tensor& dry, const Stack& stack) {
   visit_argument_tensors(op, stack, [&](size_t index, const at::Tensor& tensor) {
     if (!tensor.defined() || is_placeholder(tensor)) return;
@@ -179,7 +180,7 @@ void run_result_op(const c10::OperatorHandle& op, const PlaceholderInfo& info,
     TORCH_INTERNAL_ASSERT(ran, full_name(op), " has no composite kernel");
     return;
   }
-  // There is no memory for the allocator to track.
+  // Does nothing, because a placeholder has no memory that the allocator could track.
   if (facts.has(OpFact::kWritesNoData))
     return torch::jit::drop(stack, op.schema().arguments().size());
   if (!is_view_op(op, facts)) throw_placeholder_access(full_name(op), info);

@@ -80,7 +80,7 @@ at::Tensor MetaCall::to_meta(const at::Tensor& tensor) {
   impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
   if (tensor.is_conj()) impl->_set_conj(true);
   if (tensor.is_neg()) impl->_set_neg(true);
-  // Type promotion must give the same result as with the original.
+  // Type promotion treats a wrapped number differently from other tensors.
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
   arguments_.push_back({tensor, at::Tensor(std::move(impl))});
   return arguments_.back().second;

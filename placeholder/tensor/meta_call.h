@@ -18,8 +18,8 @@ namespace remat {
 
 /// How to treat tensors that LibTorch made of plain numbers.
 ///
-/// Note [Numbers]: a Meta kernel must get a number's tensor as it is, on the CPU: kernels written
-/// in Python get the number, read from the tensor. Dry kernels get meta tensors only.
+/// Note [Numbers]: a Meta kernel must get a number's tensor as it is, on the CPU, because the
+/// number is read from the tensor for kernels written in Python. Dry kernels get meta tensors only.
 enum class Numbers : uint8_t { kKeep, kToMeta };
 
 /// Replaces placeholders on a stack by meta tensors, and meta results by placeholders. Tensors that

@@ -24,7 +24,7 @@ Table make_table() {
       {"aten::_has_same_storage_numel", kMetadata},
       {"aten::_new_zeros_with_same_feature_meta", kMetadata},
       {"aten::full_like", kMetadata},
-      // Tensor.__dlpack__() calls it before it exports the memory, and calls no other op.
+      // Tensor.__dlpack__() calls is_pinned() and no other op before it exports the memory.
       {"aten::is_pinned", kMetadata | kHandsOut},
       {"aten::is_same_size", kMetadata},
       {"aten::new_full", kMetadata},
@@ -101,8 +101,8 @@ Table make_table() {
       {"aten::index_put_", kAccumulates},
       {"aten::put_", kAccumulates},
 
-      // Kernels that save memory from empty() and leave gaps in it: noise where the input is
-      // positive, blanks between targets, a library's workspace.
+      // Kernels that save memory from empty() which they have not filled: the noise where the input
+      // is positive, the blanks between targets, parts of a library's workspace.
       {"aten::rrelu_with_noise", kFills | kLeavesGaps},
       {"aten::rrelu_with_noise_", kFills | kLeavesGaps},
       {"aten::rrelu_with_noise_functional", kLeavesGaps},
@@ -126,7 +126,7 @@ bool is_written(const c10::Argument& argument) {
 
 OpFacts op_facts(const c10::OperatorName& op) {
   static const Table& table = *new Table(make_table());
-  // The other overloads have an argument `reduce`, or add.
+  // The other overloads have an argument `reduce`, so they read what they write.
   if (op.name == "aten::scatter_" && (op.overload_name == "src" || op.overload_name == "value"))
     return OpFact::kOverwritesPart;
   const auto entry = table.find(op.name);

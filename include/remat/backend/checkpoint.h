@@ -73,7 +73,7 @@ template <class F, class... Args>
 using CallResult =
     std::decay_t<decltype(call(std::declval<F&>(), std::declval<std::tuple<Args...>&>()))>;
 
-/// True if a const F can be called, so that all replays may share one F.
+/// True if a const F can be called. All replays may then share one F.
 template <class F, class... Args>
 inline constexpr bool kConstCallable =
     std::is_invocable_v<const F&, decltype(unwrap(std::declval<Args&>()))...>;

@@ -48,17 +48,18 @@ struct CheckpointOptions {
 
   /// Ends the replay at the last tensor that backward needs. The replay leaves the function by an
   /// exception that does not derive from std::exception; if no op comes after that tensor, the
-  /// function returns instead. Turn it off for a function that must run to its end or is noexcept.
+  /// function returns instead. Not for a function that must run to its end or is noexcept.
   bool early_stop = true;
 
   /// Intercepts every op of the region: writes to memory outside the region happen once, reads of
   /// such memory are checked, and forward and replay are compared op by op. Turning it off saves
-  /// about 0.2 us per op and all of these checks: a region that writes outside memory is silently
-  /// replayed wrongly (only writes to its arguments still raise), and buffers that it writes need a
-  /// buffer_hook().
+  /// about 0.2 us per op, but omits all of these checks, so a region that writes outside memory is
+  /// silently replayed wrongly (only writes to its arguments still raise), and buffers that it
+  /// writes need a buffer_hook().
   bool intercept = true;
 
-  /// With kTape and kAuto, side effects of the function happen once. Both need intercept = true.
+  /// Side effects of the function happen once if backward replays a tape: always with kTape, and
+  /// with kAuto unless it falls back to the function. Both engines need intercept = true.
   ReplayEngine replay = ReplayEngine::kFunction;
 
   /// Cuts the tape into segments, which backward replays one by one. Needs replay = kTape.
@@ -96,8 +97,8 @@ struct CheckpointOptions {
 
   /// Describes in one line where the op that is about to run was called; may return an empty
   /// string. Called at each op of the forward and of replays. If set, a ReplayMismatch lists the
-  /// ops of both runs with these lines. For debugging: a region keeps all of its lines. Needs
-  /// `intercept`.
+  /// ops of both runs with these lines. For debugging only, because a region keeps all of its
+  /// lines. Needs `intercept`.
   OpSite op_site{};
 };
 

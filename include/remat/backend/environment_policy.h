@@ -15,8 +15,8 @@ namespace remat {
 /// unset. Read once per process. Throws ValueError, on each call, if the value is neither.
 REMAT_API std::shared_ptr<const RegionPolicy> policy_of_environment();
 
-/// True if REMAT_REPLAY=auto: regions with replay = kFunction are replayed as with kAuto. Throws
-/// ValueError, on each call, if its value is neither "auto" nor "function".
+/// True if REMAT_REPLAY=auto, so that regions with replay = kFunction are replayed as with kAuto.
+/// Throws ValueError, on each call, if the value is neither "auto" nor "function".
 bool environment_wants_tapes();
 
 }  // namespace remat

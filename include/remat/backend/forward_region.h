@@ -21,13 +21,13 @@ struct CheckpointOptions;
 
 namespace detail {
 
-/// False if checkpoint() must be a plain call: where autograd records nothing (NoGradGuard,
-/// InferenceMode), and while ops are traced into a graph (make_fx, torch.export), which then has no
-/// checkpoints.
+/// False if checkpoint() must be a plain call, because autograd records nothing (NoGradGuard,
+/// InferenceMode) or because ops are traced into a graph (make_fx, torch.export). Such a graph has
+/// no checkpoints.
 REMAT_API bool records_regions();
 
-/// True if this thread runs a function that is cut into segments. Its plan decides what is kept,
-/// and regions inside it are plain calls.
+/// True if this thread runs a region whose tape is cut into segments. The region's plan decides
+/// what is kept, so regions inside this region are plain calls.
 REMAT_API bool runs_in_segments();
 
 /// Throws ValueError naming the option, prefixed by `where`, if `options` are invalid.

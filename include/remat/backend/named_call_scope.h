@@ -30,8 +30,8 @@ REMAT_API void check_call_name(const NamedCall& call, const char* where);
 /// outside of SAVE calls.
 REMAT_API void name_saved(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors);
 
-/// Begins the call in each region that sees it, and ends it when destroyed. Without finish() the
-/// call counts as one that threw.
+/// Begins the call in each region that sees the call, and ends the call when destroyed. Without
+/// finish() the call counts as one that threw.
 class REMAT_API NamedCallScope {
  public:
   NamedCallScope(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
@@ -52,8 +52,8 @@ class REMAT_API NamedCallScope {
   /// True if the call is SAVE or OFFLOAD, by its own policy or by the region's rules.
   bool is_saved() const { return is_saved_; }
 
-  /// Announces tensors that autograd will save for the call after it has ended: when `saving` says
-  /// so or, if `saving` is empty, before the next op. Replaces earlier ones.
+  /// Announces tensors that autograd will save for the call after the call has ended. `saving` says
+  /// when; if it is empty, before the next op. Replaces earlier announcements.
   void expect_saved(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors,
                     const SavingState& saving);
 

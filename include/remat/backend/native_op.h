@@ -119,9 +119,9 @@ class NamedFunction {
 /// RECOMPUTE: fn runs again in a replay. SAVE: fn does not run again; the tensors that autograd
 /// saved in it are kept, except those among `args` that the replay recomputes anyway, and its
 /// results are kept if recomputed code reads them. OFFLOAD: like SAVE, kept in the region's
-/// offload_store or saved_tensors_hooks. In nested regions SAVE applies to the inner region: the
-/// outer region's replay runs fn again, and keeps the call from then on. Keep::kAllRegions keeps it
-/// from the first forward.
+/// offload_store or saved_tensors_hooks. In nested regions SAVE applies to the inner region alone,
+/// so the outer region's replay runs fn again, and the call's results are kept from then on. With
+/// Keep::kAllRegions they are kept from the first forward.
 ///
 /// fn may be any callable that returns nothing, a Tensor, or a nesting of Tensors. `name` must be
 /// unique in the region, see NameScope. Throws ValueError if `name` or fn is empty; in the region's

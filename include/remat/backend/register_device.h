@@ -13,16 +13,16 @@ namespace remat {
 /// through LibTorch's Meta kernels and a few of remat's. `.to("remat_meta")` drops the data of a
 /// tensor; copying back throws, and so does any op that needs values (`item`, `nonzero`, printing).
 ///
-/// Loading remat and its other functions never call this, since it changes the process: see Note
-/// [The accelerator] in remat/placeholder/dry_device.h. Call it before several threads use tensors:
-/// registration is not atomic with respect to ops that run meanwhile. Otherwise any thread may call
-/// it.
+/// Neither loading remat nor its other functions call this, since it changes the process: see Note
+/// [The accelerator] in remat/placeholder/dry_device.h. Call it before several threads use tensors,
+/// because registration is not atomic with respect to ops that run meanwhile. Otherwise any thread
+/// may call it.
 ///
 /// Throws NotImplementedError, and changes nothing, if PrivateUse1 already has a name, hooks, a
 /// device guard or a backend fallback; the message says which, and whose. Throws the same error if
-/// LibTorch has another accelerator with a device, such as CUDA with a GPU: hide the GPU from the
-/// process (`CUDA_VISIBLE_DEVICES=` in its environment). This check counts devices and creates no
-/// context on them. A program that loads LibTorch's CUDA libraries itself must load them before
+/// LibTorch has another accelerator with a device, such as CUDA with a GPU. Then hide the GPU from
+/// the process (`CUDA_VISIBLE_DEVICES=` in its environment). This check counts devices and creates
+/// no context on them. A program that loads LibTorch's CUDA libraries itself must load them before
 /// this call.
 REMAT_API void register_device();
 

@@ -82,12 +82,12 @@ class REMAT_API RematHandle {
 };
 
 /// Makes forward() of a custom function a named call. `ctx` is the context of forward(). Throws as
-/// native_op() does. The arguments of forward() count as captured: for a function that returns or
-/// writes one of them, use op<Function>() instead.
+/// native_op() does. The arguments of forward() count as captured, so for a function that returns
+/// or writes one of them, use op<Function>() instead.
 REMAT_API RematHandle get_handle(torch::autograd::AutogradContext* ctx, std::string name,
                                  Policy policy, Keep keep = Keep::kInnermostRegion);
 
-/// Like the other overload, by the enclosing op()'s name and policy; ValueError if there is none.
+/// Like the other overload, with the enclosing op()'s name and policy; ValueError without an op().
 REMAT_API RematHandle get_handle(torch::autograd::AutogradContext* ctx);
 
 namespace detail {
@@ -113,7 +113,7 @@ class REMAT_API OpContext {
   const NamedCall& call() const { return call_; }
   c10::ArrayRef<at::Tensor> arguments() const { return arguments_; }
   void mark_used() { used_ = true; }
-  /// Expires once the function has returned or thrown.
+  /// A pointer that expires once the function has returned or thrown.
   std::weak_ptr<const bool> lifetime();
 
   /// Throws ValueError if no handle was taken.

@@ -43,8 +43,8 @@ struct TileRange {
 /// one element longer.
 REMAT_API TileRange tile_range(int64_t length, int64_t tiles, int64_t number);
 
-/// The common length of all arguments along dim. Throws ValueError if lengths differ, or there are
-/// no arguments.
+/// The length along dim, which all arguments must share. Throws ValueError if lengths differ, or
+/// there are no arguments.
 REMAT_API int64_t tiled_length(c10::ArrayRef<at::Tensor> arguments, const TiledOptions& options);
 
 /// Joins the parts of one result, one per tile. Throws ValueError if a part is neither a scalar nor
@@ -123,8 +123,9 @@ class Tiled {
 
 /// Runs fn on slices of its tensor arguments, for functions whose intermediate tensors are much
 /// larger than their results: a head's logits, an MLP's inner layer. Each slice is a region that
-/// backward replays when it reaches it, so only one slice's intermediates are alive at a time. In a
-/// step of auto_checkpoint() slices are no regions: its plan says what is kept of each.
+/// backward replays when it reaches the slice, so only one slice's intermediates are alive at a
+/// time. In a step of auto_checkpoint() slices are no regions, because the plan says what is kept
+/// of each.
 ///
 ///     at::Tensor loss = remat::tiled({.dim = 0, .tiles = 8})(head_loss)(hidden, targets);
 ///

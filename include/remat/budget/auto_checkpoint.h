@@ -33,14 +33,15 @@ struct AutoCheckpointOptions {
   /// environment variable REMAT_MEMORY_BUDGET.
   std::string memory_budget{};
 
-  /// Path of a plan. If the file exists, its plan is used and nothing is measured; a plan for other
-  /// ops raises. Otherwise the first plan is saved there. Empty: no file.
+  /// Path of a plan. If the file exists, its plan is used and nothing is measured; if the plan was
+  /// made for other ops, the step raises. Otherwise the first plan is saved there. Empty: no file.
   std::string plan_file{};
 
   /// Number of steps to measure before planning.
   int steps = 3;
 
-  /// Called with one line when something happens: measuring, planned, other steps met. May be null.
+  /// Called with a line of text when measuring begins, a plan is made, or a step leaves it. May be
+  /// null.
   std::function<void(const std::string&)> progress{};
 
   /// Called once if steps run other ops than those that were measured. Null: a LibTorch warning.
@@ -166,9 +167,9 @@ class AutoCheckpointed {
 ///
 ///     auto step = remat::auto_checkpoint({.name = "model", .memory_budget = "8GB"})(model);
 ///
-/// A step uses no more than the budget above the bytes that are alive when it begins, except for
-/// the first step of each kind, which is cut while it runs, whatever the budget. Gradients are
-/// bitwise those without remat. The function is one that checkpoint() takes. Source:
+/// A step adds no more than the budget to the bytes that are alive when the step begins. The first
+/// step of each kind is an exception, because it is cut while it runs, whatever the budget.
+/// Gradients are bitwise those without remat. The function is one that checkpoint() takes. Source:
 /// pytorch/pytorch#194696.
 inline auto auto_checkpoint(AutoCheckpointOptions options = {}) {
   return [options = std::move(options)](auto&& fn) {

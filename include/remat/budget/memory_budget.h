@@ -26,7 +26,7 @@ class REMAT_API MemoryBudget {
   /// True for "60%" and "fraction:0.5", whose bytes depend on the step.
   bool is_share() const { return kind_ == Kind::kFraction || text_.ends_with('%'); }
 
-  /// The budget in bytes. `static_bytes`: alive between steps (weights, gradients, optimizer
+  /// The budget in bytes. `static_bytes`: bytes alive between steps (weights, gradients, optimizer
   /// states).
   int64_t bytes(const MemoryPlanner& planner, int64_t static_bytes) const;
 

@@ -21,12 +21,12 @@ struct PlannedCuts;
 /// thread. Throws ValueError for an infeasible plan.
 REMAT_API std::shared_ptr<PlannedCuts> cuts_of(const MemoryPlan& plan);
 
-/// Cuts at planned positions, without checking the ops: a step with other ops is refused when its
-/// function returns.
+/// Cuts at planned positions, without checking the ops. A step with other ops is refused only when
+/// its function returns.
 REMAT_API std::shared_ptr<PlannedCuts> cuts_of(const StepCuts& planned);
 
-/// Cuts at planned positions, with the ops that are expected there: a step with other ops than
-/// `measured` leaves the cuts at the first difference, as above.
+/// Cuts at planned positions, with the ops that are expected there. A step with other ops than
+/// `measured` leaves the cuts at the first difference, and is cut every few MB from there on.
 REMAT_API std::shared_ptr<PlannedCuts> cuts_of(const StepCuts& planned,
                                                const StepProfile& measured);
 

@@ -36,7 +36,6 @@ class REMAT_API CallTrace {
   CallTrace& operator=(const CallTrace&) = delete;
   ~CallTrace();
 
-  /// Stops collecting.
   void stop();
 
   /// Begins a scope that encloses the calls up to the matching end_scope(). In a replay returns

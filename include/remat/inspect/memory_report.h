@@ -16,7 +16,7 @@ struct MemoryRow {
   std::string name;    ///< "argument 0", "attention: saved.1 (result 0)", "attention: result"
   std::string tensor;  ///< "float32 [8, 128] on cpu"
   std::string why;     ///< Reason why it is held
-  /// Bytes of its storage; 0 if another row counts that storage, or hooks hold it.
+  /// Bytes of its storage; 0 if another row counts that storage, or if hooks hold the tensor.
   size_t bytes = 0;
   bool implicit = false;  ///< True for a result that is kept only because a bare op reads it
 };
@@ -36,9 +36,9 @@ struct MemoryChange {
   std::string reason;  ///< "rule op 'aten::mm' -> SAVE (code)", "SAVE of call 'layer.0-11/mlp'"
   std::string change;  ///< "RECOMPUTE instead of SAVE"
   std::string device;  ///< "cpu", "cuda:0"
-  /// Estimate of the bytes that this change alone would free: storages that nothing else in a
-  /// region holds. The real number may be smaller: values that would have to be kept instead, and
-  /// storages that the program itself holds, are unknown.
+  /// Estimate of the bytes that this change alone would free, those of storages that nothing else
+  /// in a region holds. The real number may be smaller, because values that would have to be kept
+  /// instead, and storages that the program itself holds, are unknown.
   size_t bytes = 0;
   size_t bytes_so_far = 0;  ///< Estimate for this change and all changes of the device before it
   size_t tensors = 0;       ///< Number of tensors that the rule or call holds
@@ -49,10 +49,10 @@ struct MemoryReport {
   std::vector<RegionMemory> regions;  ///< Oldest first
   size_t bytes = 0;
   size_t implicit_bytes = 0;
-  std::vector<std::string> unmatched_rules{};  ///< Rules of the regions' policies that matched
-                                               ///< nothing, each once, except those of presets
+  /// Rules of the regions' policies that matched nothing, each once. Rules of presets are left out.
+  std::vector<std::string> unmatched_rules{};
 
-  /// By device, up to 16 each; sorted by the bytes freed in addition to the changes before.
+  /// Up to 16 for each device, in the order of the bytes freed in addition to the changes before.
   std::vector<MemoryChange> changes{};
 
   /// The report as text: one line for the total, one per region, tensor, unmatched rule and change;

@@ -60,7 +60,7 @@ class REMAT_API Recorder {
   static void tell_plan(std::string_view label, const PlannedBytes& planned,
                         const std::function<std::string()>& json);
 
-  /// Calls stop() and writes the recording as an HTML page: see write_report_file(). @throws
+  /// Calls stop() and writes the recording as an HTML page; see write_report_file(). @throws
   /// c10::ValueError if the page cannot be written.
   void report(const std::string& page);
 

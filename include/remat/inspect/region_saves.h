@@ -37,7 +37,7 @@ struct SavedStorage {
   c10::Device device{c10::kCPU};
   HeldStorage storage;
 
-  /// The first view, outside any graph; undefined if the storage has been freed since.
+  /// A tensor like the first view, without a graph; undefined if the storage has been freed since.
   REMAT_API at::Tensor tensor() const;
 };
 

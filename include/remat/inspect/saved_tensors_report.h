@@ -49,7 +49,7 @@ struct SavedTensorsReport {
 /// Reports what the regions of this process hold, and the graphs behind `roots` if given. Regions
 /// whose forward runs on another thread are left out. Each storage is counted once, regions first,
 /// in their order in the report. Not counted: leaves that require grad and views of them. Nothing
-/// is unpacked or replayed, and freed graphs do no harm. Any thread.
+/// is unpacked or replayed. Freed graphs are allowed. Any thread.
 REMAT_API SavedTensorsReport
 saved_tensors_report(const std::optional<std::vector<at::Tensor>>& roots = std::nullopt,
                      const VisitSaved& visit_saved = {});

@@ -34,7 +34,7 @@ class REMAT_API CopyLink {
   /// Number that identifies the stream on the device.
   virtual int64_t stream(c10::Device device) = 0;
 
-  /// Lets the stream use `storage`, which another stream allocated: the memory is not reused before
+  /// Lets the stream use `storage`, which another stream allocated. The memory is not reused before
   /// the stream has finished the work that was queued when the storage is released.
   virtual void share(const at::Storage& storage) = 0;
 

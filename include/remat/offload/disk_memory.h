@@ -21,8 +21,8 @@ struct DiskMemoryOptions {
   int64_t max_bytes = std::numeric_limits<int64_t>::max();
   /// Compares checksums of the bytes written and read. A mismatch is an error of the read.
   bool checksums = false;
-  /// Link between device and host: bytes on their way to or from the disk pass through host memory.
-  /// Null: copy_link().
+  /// Link between device and host, because bytes on their way to or from the disk pass through host
+  /// memory. Null: copy_link().
   std::shared_ptr<CopyLink> link{};
 };
 

@@ -15,7 +15,7 @@ namespace remat {
 /// Bits of OpFacts. The table of ops that have them, with reasons, is in op_facts.cpp.
 enum class OpFact : uint32_t {
   kMetadata = 1U << 0U,  ///< Looks at sizes, strides and dtype only.
-  /// A view that as_strided() does not make, so its storage may be freed.
+  /// A view whose kernel does not check the storage's size, so the storage may have been freed.
   kKeepsStrides = 1U << 1U,
   kShowsAll = 1U << 2U,           ///< A view of its whole argument, unchanged
   kShowsAllWithSizes = 1U << 3U,  ///< Like kShowsAll if argument 1 is the tensor's sizes
@@ -52,7 +52,7 @@ constexpr OpFacts operator|(OpFact a, OpFact b) {
   return OpFacts(a) | OpFacts(b);
 }
 
-/// The facts about `op`; none if it is not LibTorch's own. Looks it up by name: call once per op.
+/// The facts about `op`; none for an op not of LibTorch. Looks up the name, so call it once per op.
 REMAT_API OpFacts op_facts(const c10::OperatorName& op);
 
 /// The op's name with its overload, "aten::add.Tensor".

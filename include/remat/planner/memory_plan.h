@@ -23,11 +23,12 @@ struct MemoryPlanOp {
   double replay_us = 0;         ///< Time of one recomputation
   int32_t runs = 0;             ///< Number of runs besides the forward's
   int64_t kept_bytes = 0;       ///< Bytes of results that are kept between forward and backward
-  int64_t offloaded_bytes = 0;  ///< Bytes of results that are offloaded between the two
+  int64_t offloaded_bytes = 0;  ///< Bytes of results that are offloaded meanwhile
   int64_t made_bytes = 0;       ///< Bytes of all results
 };
 
-/// The forward, or a top unit: a segment or group in no other group, with its ops' backward.
+/// The forward, or a top unit (a segment or group that is in no group) with the backward of its
+/// ops.
 struct MemoryPlanPhase {
   std::string name;  ///< "forward", "after the forward", "segment 3", "segments 4 to 7"
   int64_t peak_bytes = 0;
@@ -61,8 +62,8 @@ struct REMAT_API MemoryPlan {
   std::vector<MemoryPlanOp> ops;        ///< One per record of the profile
   std::string profile_digest;
   std::shared_ptr<const StepProfile> profile;  ///< The planned profile; never null
-  /// The plans for other budgets: peaks rise, overheads fall. A plan read from JSON has only its
-  /// own point.
+  /// The plans for other budgets, by rising peaks and falling overheads. A plan read from JSON has
+  /// only its own point.
   std::vector<MemoryFrontierPoint> frontier;
 
   /// JSON without profile and frontier.

@@ -18,9 +18,9 @@ namespace remat {
 
 struct REMAT_API MemoryPlannerOptions {
   OffloadTerms offload{};  ///< See OffloadEngine::terms(). No places: nothing is offloaded
-  int32_t grid = 32;       ///< Number of budgets for which the set of kept values is refined
-  /// Limit on all simulations before the refinement ends (with `offload` a second one follows).
-  /// Those of the chain planner's proposals, a few hundred, always run.
+  int32_t grid = 32;       ///< Number of budgets for which the search improves the kept values
+  /// The refinement ends after this many simulations, including a few hundred for the chain
+  /// planner's proposals, which always run. With `offload`, a second refinement runs as many more.
   int32_t evaluations = 6000;
 
   /// @throws std::invalid_argument for terms without speed or without max_leaving_bytes.
@@ -36,7 +36,7 @@ class REMAT_API MemoryPlanner {
 
   const StepProfile& profile() const;
 
-  /// The plans found: peaks rise, overheads fall.
+  /// The plans found, by rising peaks and falling overheads.
   const std::vector<MemoryFrontierPoint>& frontier() const;
 
   /// The fastest plan found whose predicted peak is within the budget. A larger budget never gives
@@ -56,9 +56,9 @@ class REMAT_API MemoryPlanner {
   std::shared_ptr<const State> state_;
 };
 
-/// A plan with the cuts as they are, without a search. The frontier has this plan alone. The budget
-/// is `budget_bytes`, or the predicted peak if that is more.
-/// Throws as StepProfile::validate, StepCuts::validate and simulate_step do.
+/// A plan with exactly these cuts, made without a search. Its frontier has only this plan. The
+/// budget is `budget_bytes`, or the predicted peak if that is more. Throws as
+/// StepProfile::validate, StepCuts::validate and simulate_step do.
 REMAT_API MemoryPlan plan_of_cuts(const StepProfile& profile, const StepCuts& cuts,
                                   int64_t budget_bytes, const OffloadTerms& offload = {});
 

@@ -16,7 +16,8 @@
 namespace remat {
 
 struct PlannerOptions {
-  /// Limit per part of the chain: faster, no longer optimal. 0 and 1: no limit.
+  /// Limit on breakpoints for each part of the chain. A limit makes planning faster, but plans may
+  /// then not be optimal. 0 and 1: no limit.
   size_t max_breakpoints = 0;
 };
 

@@ -12,7 +12,7 @@
 
 namespace remat {
 
-/// A tensor stands for a storage: views and in-place results share one name.
+/// A tensor stands for a storage, so views and in-place results share one name.
 struct ProfileTensor {
   std::string name;  ///< Unique in its block type; never "in"
   int64_t bytes = 0;
@@ -26,9 +26,9 @@ struct ProfileOp {
   int64_t fwd_tmp_bytes = 0;     ///< Workspace during its forward, freed after it
   int64_t bwd_tmp_bytes = 0;     ///< Workspace during its backward
   std::vector<std::string> ins;  ///< Names of earlier tensors, or "in" for the region's input
-  /// The first out has a gradient of its own size; the others (masks, statistics) have none.
+  /// The first out has a gradient of the same size; the others (masks, statistics) have none.
   std::vector<ProfileTensor> outs;
-  /// Tensors that its backward reads: "in", earlier tensors, own outs.
+  /// Tensors that the op's backward reads: "in", earlier tensors, or the op's own outs.
   std::vector<std::string> bwd_needs;
 };
 

@@ -57,8 +57,8 @@ struct TopUnit {
 struct StepSimulation {
   int64_t peak_bytes = 0;
   StepMoment peak;
-  /// Bytes of the peak that no plan can avoid: gradients and workspaces of backward, or whatever is
-  /// alive in a forward that keeps nothing.
+  /// Bytes of the peak that no plan can avoid, because they are gradients and workspaces of
+  /// backward, or are alive even in a forward that keeps nothing.
   int64_t peak_fixed_bytes = 0;
   int64_t forward_peak_bytes = 0;
   /// Bytes kept when the forward has ended, without those that the program itself holds.

@@ -18,13 +18,13 @@ struct StepValue {
   /// The record that makes the value, as a result or by a write; -1 if it comes from outside the
   /// step (argument, weight, constant).
   int32_t maker = -1;
-  int32_t storage = 0;  ///< First value of its storage; its own index if it is the first
-  /// Bytes of the storage. For a value from outside: bytes kept of it for replays, before the step
-  /// overwrites it.
+  int32_t storage = 0;  ///< Index of the storage's first value, perhaps this value
+  /// Bytes of the storage. For a value from outside, only the bytes that are copied for replays
+  /// before the step overwrites the value.
   int64_t bytes = 0;
   /// The last record during which the program itself holds the storage if remat keeps nothing;
-  /// equal for all values of a storage. The number of records: still held when the forward has
-  /// ended.
+  /// equal for all values of a storage. The number of records if the storage is still held when the
+  /// forward has ended.
   int32_t held_until = 0;
   /// For a storage that the program still holds when the forward has ended: how many nodes of
   /// backward have begun when the program lets go, if remat keeps nothing; equal for all values of
@@ -97,7 +97,7 @@ struct REMAT_API StepProfile {
   int64_t gap_bytes = 0;  ///< Most bytes made after the forward's end and alive before backward's
                           ///< first node (a loss that is computed outside)
   /// The accelerator whose memory is counted; "": the CPU. Times on an accelerator are those of the
-  /// launching thread: plans then have the right memory, but not the right overheads.
+  /// launching thread, so plans have the right memory, but not the right overheads.
   std::string device{};
   /// Other accelerators on which the step allocates memory (not counted); "": none.
   std::string other_devices{};

@@ -90,7 +90,7 @@ class REMAT_API PolicyTable {
   /// empty for other names.
   static std::string_view op_of_call(std::string_view call);
 
-  /// An op named without wildcards; without an overload, all of its overloads.
+  /// An op that a rule names without wildcards. If `overload` is unset, all overloads of the op.
   struct NamedOp {
     std::string name;  ///< With the namespace
     std::optional<std::string> overload;

@@ -21,22 +21,22 @@ struct MemoryReportingInfoBase;
 namespace remat {
 
 /// Receives the allocations of the thread that starts it and of the backward passes that this
-/// thread begins, and passes them on to the listener that was installed before. It goes into the
-/// thread's PROFILER_STATE slot, where torch takes any object for a ProfilerStateBase, so this
-/// class must be one; its config says that nothing is profiled.
+/// thread begins, and passes them on to the listener that was installed before. The thread's
+/// PROFILER_STATE slot holds the listener. Torch casts any object in that slot to
+/// ProfilerStateBase, so this class derives from it, with a config by which nothing is profiled.
 class REMAT_API AllocationListener : public torch::profiler::impl::ProfilerStateBase {
  public:
   AllocationListener();
 
   /// Installs `listener` until stop(). Throws RuntimeError under a running torch profiler, which
-  /// takes what is in the slot for its own state; the message names `who`.
+  /// would take the listener for its own state; the message names `who`.
   static void start(const std::shared_ptr<AllocationListener>& listener, const char* who);
 
   /// Throws if start() would.
   static void check_can_start(const char* who);
 
-  /// True if a listener that has not been stopped is in this thread's slot: a torch profiler cannot
-  /// start then.
+  /// True if a listener that has not been stopped is in this thread's slot, so that a torch
+  /// profiler cannot start.
   static bool is_listening();
 
   /// True under a running torch profiler.
@@ -64,7 +64,7 @@ class REMAT_API AllocationListener : public torch::profiler::impl::ProfilerState
   static void pop_stopped();
   bool outer_listens() const;
 
-  // Keeps outer_ alive: autograd's threads may hold this state longer than the outer scope lasts.
+  // Keeps outer_ alive, since autograd's threads may hold this state after the outer scope ended.
   const std::shared_ptr<c10::ThreadLocalDebugInfo> outer_info_;
   c10::MemoryReportingInfoBase* const outer_;
   std::atomic<bool> stopped_{false};

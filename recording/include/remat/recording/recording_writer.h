@@ -114,7 +114,7 @@ class REMAT_API RecordingWriter {
   explicit RecordingWriter(const std::string& path);
   ~RecordingWriter();
 
-  /// The id of `text`; equal texts have equal ids. Takes a lock: threads should cache frequent ids.
+  /// The id of `text`; equal texts have equal ids. Takes a lock, so cache frequent ids.
   StringId string(std::string_view text);
   LayoutId layout(const RecordedLayout& layout);
 

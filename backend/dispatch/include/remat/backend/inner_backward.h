@@ -13,10 +13,10 @@ namespace remat::detail {
 /// While alive, a backward that this thread starts runs on this thread, and leaves the thread's
 /// current device and streams as they are.
 ///
-/// Note [Inner backwards]: a backward inside a region's function is part of the function. The
-/// region's scopes are on the thread that runs the function, and see what the nodes do. Autograd's
-/// device threads have no scopes in the forward. But a replay may run on a device thread, where its
-/// scopes would see these nodes, and slots would shift.
+/// Note [Inner backwards]: a backward inside a region's function is part of the function, so the
+/// region's scopes must see what its nodes do. Scopes belong to the thread that runs the function.
+/// On autograd's device threads the nodes would be unseen in the forward, but seen in a replay that
+/// runs on such a thread, so slots would shift.
 ///
 /// Note [Dry backward]: autograd makes its device threads at the first backward of the process. The
 /// device of dry tensors may be registered later, and then has no thread.
@@ -32,10 +32,10 @@ class REMAT_API OnThisThread {
   const bool was_enabled_;
 };
 
-/// Call it before a backward from `roots` to `ends` (all leaves if empty) on this thread;
-/// `accumulates` if it adds to the .grad of leaves. SavedTensorEngine calls it for LibTorch's
-/// engine; Python's engine needs it called. Does nothing outside regions. Throws what the region
-/// refuses.
+/// Call it before a backward from `roots` to `ends` (all leaves if empty) on this thread.
+/// `accumulates`: it adds to the .grad of leaves. SavedTensorEngine makes this call for LibTorch's
+/// engine, but not for Python's. Does nothing outside regions. Throws if the region refuses the
+/// backward.
 REMAT_API void before_backward_inside(const EdgeList& roots, const EdgeList& ends,
                                       bool accumulates);
 

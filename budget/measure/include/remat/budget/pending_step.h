@@ -13,10 +13,10 @@
 namespace remat {
 
 /// A recording that outlives the call that began it. A thread has at most one, and ends it at the
-/// next step or at thread exit. No recording begins or ends while a backward runs on its thread:
-/// the log would have nodes without an end, and LibTorch restores callbacks when a node ends. A
-/// call that would end one there drops it instead. It ends when a later call, outside of a
-/// backward, begins or cancels one.
+/// next step or at thread exit. No recording begins or ends while a backward runs on its thread,
+/// because the log would have nodes without an end, and LibTorch restores callbacks when a node
+/// ends. So in a backward a recording is dropped: it loses its owner, and the next begin() or
+/// cancel() outside of a backward ends it.
 class REMAT_API PendingStep {
  public:
   /// The calling thread's pending step, if any.
@@ -26,7 +26,6 @@ class REMAT_API PendingStep {
   /// Returns null if something else is being measured, if a torch profiler runs, or in_backward().
   StepRecording* begin(const std::shared_ptr<const void>& owner, std::shared_ptr<void> subject);
 
-  /// Sets the subject of the step that has begun.
   void set_subject(std::shared_ptr<void> subject) { subject_ = std::move(subject); }
 
   /// Ends the forward. The step ends when the next one begins.

@@ -22,7 +22,7 @@ inline bool counts_on(c10::Device counted, c10::Device device) {
   return counted.is_cpu() ? device.is_cpu() : device == counted;
 }
 
-/// The ops, nodes, memory and replays of one step. A moment is the number of an event: only the
+/// The ops, nodes, memory and replays of one step. A moment is the number of an event, so only the
 /// order of moments matters. A plain value.
 struct REMAT_API StepLog {
   using Moment = uint32_t;
@@ -67,8 +67,8 @@ struct REMAT_API StepLog {
 
   /// A tensor that autograd has saved. The node that loads the tensor is the node that saved it. If
   /// no node loads it, the node that saved it is the newest that backward runs with a sequence
-  /// number from first_node to newest_node: an in-place op may clone the tensor that it saves, and
-  /// the clone has a node that never runs.
+  /// number from first_node to newest_node, because an in-place op may clone the tensor that it
+  /// saves, and the clone has a node that never runs.
   struct Save {
     uint32_t op;  ///< The newest op when the tensor was saved
     uint64_t first_node;
@@ -111,8 +111,8 @@ struct REMAT_API StepLog {
   struct Backward {
     std::vector<Node> nodes{};
     std::vector<Load> loads{};
-    /// Name of the first node that ran and that was made after backward began: backward has made it
-    /// (create_graph), or it belongs to a later step. No node after it is logged. Empty: none.
+    /// Name of the first node that ran although it was made after backward began, by backward
+    /// itself (create_graph) or by a later step. No node after this one is logged. Empty: none.
     std::string later_node{};
     bool goes_on = false;  ///< A node of this step ran after `later_node`
 

@@ -31,7 +31,6 @@ class REMAT_API StepRecording {
   /// Assigns ops from now on to the module or named call `place`; "": none.
   void enter(const std::string& place);
 
-  /// Ends the forward.
   void end_forward();
 
   /// The log so far.

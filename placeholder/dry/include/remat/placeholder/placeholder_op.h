@@ -15,8 +15,8 @@ namespace remat {
 REMAT_API bool has_placeholder_argument(const c10::OperatorHandle& op,
                                         const torch::jit::Stack& stack);
 
-/// Runs `op`, which has a placeholder among its arguments, without data: a boxed kernel for
-/// PrivateUse1. Replaces the arguments on `stack` by the results, which share the storage of the
+/// A boxed kernel for PrivateUse1 that runs `op` without data. One of the arguments must be a
+/// placeholder. Replaces the arguments on `stack` by the results, which share the storage of the
 /// arguments they alias; tensors written in place are the same objects as before.
 ///
 /// Placeholders of results support ops that need metadata only (views, `*_like`); other ops throw

@@ -25,10 +25,9 @@ class REMAT_API PlaceholderStorage final : public c10::StorageImpl {
 
   const PlaceholderInfo& info() const { return info_; }
 
-  /// The storage of `tensor`, which owns it; null unless it is a placeholder's storage.
+  /// The storage of a placeholder, owned by `tensor`; null if `tensor` is no placeholder.
   static const PlaceholderStorage* of(const at::Tensor& tensor);
 
-  /// True if `storage` is a PlaceholderStorage.
   static bool is(const c10::Storage& storage);
 
  private:
