@@ -108,8 +108,8 @@ CallSettings call_settings(const CheckpointOptions& options) {
   return calls;
 }
 
-/// Keeps the state and `inputs`. The store or hooks of the options keep the inputs; if neither is
-/// set, the hooks around the region do.
+/// Keeps the state (random generators and state hooks) and `inputs`. With offload_inputs the store
+/// keeps the inputs, else the options' hooks, and without those the hooks around the region.
 std::shared_ptr<RegionEntry> keep_inputs(const CheckpointOptions& options,
                                          c10::ArrayRef<at::Tensor> inputs,
                                          const CallSettings& calls) {
@@ -125,8 +125,8 @@ std::shared_ptr<RegionEntry> keep_inputs(const CheckpointOptions& options,
   return std::make_shared<RegionEntry>(inputs, calls.state);
 }
 
-/// True while Python traces a graph of this thread's calls (make_fx, torch.export, aot_function),
-/// in which results of a replay would be constants.
+/// True while Python traces this thread's calls into a graph (make_fx, torch.export, aot_function).
+/// A region would be wrong there, because the graph would have a replay's results as constants.
 bool writes_graph() {
   using c10::impl::TorchDispatchModeKey;
   using c10::impl::TorchDispatchModeTLS;
@@ -146,7 +146,8 @@ bool moves_values(const Cuts& cuts) {
          });
 }
 
-/// Starts the replay of a region when backward reaches one of its last nodes.
+/// Starts the replay of a region when backward reaches a node that made one of the region's
+/// outputs.
 class HeadHook final : public torch::autograd::FunctionPreHook {
  public:
   explicit HeadHook(std::weak_ptr<Region> region) : region_(std::move(region)) {}

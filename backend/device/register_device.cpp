@@ -93,7 +93,7 @@ void register_once() {
   register_dry_factories();
   register_dry_autocast();
   c10::register_privateuse1_backend(std::string(kName));
-  // This engine also keeps the backward of dry tensors on its thread.
+  // The engine also runs a backward of dry tensors on the thread that starts the backward.
   SavedTensorEngine::install();
 }
 

@@ -44,8 +44,8 @@ bool starts_dry(const torch::autograd::edge_list& roots) {
   });
 }
 
-/// In a replay, replaces the edges where a backward starts or ends by the edges of the tensors that
-/// ops get.
+/// In a replay, replaces the edges where a backward starts or ends by those of the stand-ins, the
+/// tensors that the replay hands to ops.
 EdgeList stand_ins(const EdgeList& edges) {
   EdgeList exchanged = edges;
   for (torch::autograd::Edge& edge : exchanged) {

@@ -37,7 +37,7 @@ class HandlerWrites {
   HandlerWrites& operator=(const HandlerWrites&) = delete;
   ~HandlerWrites();
 
-  /// A handler calls an op that writes.
+  /// Notes the writes of `call`, an op that the handler calls.
   void note(const OpCall& call);
 
   /// Call it when the op has run. Throws NotImplementedError if a write is refused.
