@@ -116,7 +116,7 @@ class Run:
 
 
 def in_turns(steps, rounds):
-    """Returns the median of the seconds and the highest peak of each of `steps`, without the first round."""
+    """Runs `steps` in turns, `rounds` times after a warm-up round. Returns the median seconds and the highest peak of each."""
     rows = [[step() for step in steps] for _ in range(rounds + 1)][1:]
     return [(statistics.median(row[i][0] for row in rows), max(row[i][1] for row in rows)) for i in range(len(steps))]
 
