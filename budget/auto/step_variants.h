@@ -18,7 +18,7 @@
 
 namespace remat {
 
-/// AutoCheckpoint::State guards it.
+/// Guarded by the mutex of AutoCheckpoint::State.
 ///
 /// Note [Which kind comes next]: a step's arguments do not determine its ops, which may depend on a
 /// flag, on data, or on the number of the step. So the sequence of kinds is remembered, as rows of
