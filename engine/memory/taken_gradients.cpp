@@ -26,7 +26,8 @@ namespace {
 
 using torch::autograd::Node;
 
-/// The saved tensors that one node gets in one backward; a callback of that backward owns it.
+/// The memory of the saved tensors that one node gets in one backward. A callback of that backward
+/// owns the object.
 class Given {
  public:
   Given(const Node* node, std::vector<at::Tensor> leaves)

@@ -178,7 +178,8 @@ class REMAT_API OpLog {
   /// Call it when the forward has ended. Frees unneeded memory.
   void finish() { words_.shrink(); }
 
-  /// Drops the words when a tape replaces the log, because no replay needs the words.
+  /// Frees the words and stops logging. Call it when a tape replaces the log, because no replay
+  /// needs the words then.
   void drop() {
     words_ = {};
     broken_off_ = true;
