@@ -59,8 +59,8 @@ bool records(const CheckpointOptions& options) {
   return asked && options.intercept;
 }
 
-/// In a replay, returns the tensors that ops get in place of the arguments, because the forward may
-/// have written an argument of a nested region after that region read it.
+/// In a replay, returns the stand-ins for the arguments of a nested region, because the forward may
+/// have written an argument after the nested region read it.
 c10::SmallVector<at::Tensor, 4> stand_ins(c10::ArrayRef<at::Tensor> arguments) {
   c10::SmallVector<at::Tensor, 4> seen(arguments.begin(), arguments.end());
   for (at::Tensor& tensor : seen) {
@@ -81,7 +81,7 @@ bool has_exact_store(const CheckpointOptions& options) {
   return !options.offload_store || options.offload_store->is_exact();
 }
 
-/// True if the options' store and the regions around return exact values.
+/// True if the options' store, and those of all regions around, give back exactly what was put.
 bool is_exact(const CheckpointOptions& options) {
   if (!has_exact_store(options)) return false;
   for (const Scope* around = Scope::current(); around; around = around->previous()) {

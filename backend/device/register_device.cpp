@@ -87,7 +87,7 @@ void register_once() {
   check_unused();
   check_no_accelerator();
   install_private_use_fallback();
-  // Leaked, as LibTorch requires.
+  // Leaked, because LibTorch keeps pointers to both objects until the process ends.
   c10::impl::registerDeviceGuard(kDevice, new DryDeviceGuard());
   at::RegisterPrivateUse1HooksInterface(new DryHooks());
   register_dry_factories();

@@ -20,8 +20,8 @@ torch::Library& keep_library(const char* name, c10::DispatchKey key, const char*
                              uint32_t line);
 
 /// Registers the fallback once for the process, permanently; later calls do nothing. Usable from
-/// any thread. An op without a placeholder among its arguments throws NotImplementedError. Throws
-/// NotImplementedError, naming the other fallback, if PrivateUse1 has one already.
+/// any thread. Throws NotImplementedError, naming the other fallback, if PrivateUse1 has one
+/// already. The fallback throws NotImplementedError for an op without a placeholder argument.
 ///
 /// Note [Composite kernels at PrivateUse1]: an op with a CompositeExplicitAutograd kernel would run
 /// that kernel and never the fallback. Some of these kernels read memory (`copy_`) or call inner

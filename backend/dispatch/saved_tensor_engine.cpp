@@ -54,7 +54,7 @@ EdgeList stand_ins(const EdgeList& edges) {
   return exchanged;
 }
 
-/// Reports to the trace sink when these hooks pack a tensor.
+/// Wraps hooks, to tell the trace sink when they pack a tensor.
 class TracedHooks final : public SavedVariableHooks {
  public:
   explicit TracedHooks(std::unique_ptr<SavedVariableHooks> hooks) : hooks_(std::move(hooks)) {}

@@ -149,7 +149,7 @@ bool all_regions_see_ops() {
 
 std::optional<Policy> StaticDecision::get(const RegionPolicy& policy, const OpInfo& op,
                                           bool is_composite) {
-  // last_ holds the policy's id, the kind of op, and the answer.
+  // last_ holds the policy's id, whether the op is composite, and the answer.
   constexpr int kAnswerBits = 3;
   constexpr uint64_t kNone = 7;
   const uint64_t key = policy.id() * 2 + (is_composite ? 1 : 0);

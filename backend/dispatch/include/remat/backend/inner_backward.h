@@ -35,9 +35,9 @@ class REMAT_API OnThisThread {
 };
 
 /// Call it before a backward from `roots` to `ends` (all leaves if empty) on this thread.
-/// `accumulates`: it adds to the .grad of leaves. SavedTensorEngine makes this call for LibTorch's
-/// engine, but not for Python's. Does nothing outside regions. Throws if the region refuses the
-/// backward.
+/// `accumulates`: the backward adds to the .grad of leaves. SavedTensorEngine makes this call for
+/// LibTorch's engine, but not for Python's. Does nothing outside regions. Throws if the region
+/// refuses the backward.
 REMAT_API void before_backward_inside(const EdgeList& roots, const EdgeList& ends,
                                       bool accumulates);
 
