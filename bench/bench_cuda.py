@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Trains a GPT on CUDA with each way of checkpointing: bits, peaks of the caching allocator, times by events.
+"""Trains a GPT on CUDA with each way of checkpointing, and compares bits, peaks of the caching allocator, and times by events.
 
   bench_cuda.py table [--dtype fp32|bf16] [--size medium|tiny] [--seconds N] [--out FILE]
   bench_cuda.py host  [--size medium|tiny] [--seconds N] [--out FILE]

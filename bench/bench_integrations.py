@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs the scripts of examples/integrations with remat and with torch's checkpoint: bits, regions, peaks and times.
+"""Runs the scripts of examples/integrations with remat and with torch's checkpoint, and compares bits, peaks and times.
 
   bench_integrations.py [SCRIPT ...] [--rounds N]
 

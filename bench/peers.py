@@ -110,7 +110,7 @@ class Selective(Peer):
 
 
 class Regions(Peer):
-    """Checkpoints of a module with torch_remat's API: torch_remat or remat_meta."""
+    """Checkpoints of a module with torch_remat's API: torch_remat or remat_meta. Each call of a part makes a new named call."""
 
     has_regions = True
 
