@@ -38,8 +38,8 @@ std::string budget_text(const AutoCheckpointOptions& options) {
   return text;
 }
 
-/// If no plan fits a variant and the budget is a share, the variant waits for other kinds, which
-/// may have larger budgets, for up to kMostWaits * options.steps steps of its own.
+/// If no plan fits a variant and the budget is a share, the variant is measured in more steps, up
+/// to kMostWaits * options.steps, while other kinds are measured whose larger budget it may use.
 constexpr int kMostWaits = 4;
 
 OffloadTerms terms_of(const AutoCheckpointOptions& options) {

@@ -19,7 +19,7 @@ class PlanFile {
   /// `name`: the function's, for errors. Throws ValueError if `path` can be neither read nor saved.
   PlanFile(std::string path, std::string name);
 
-  /// True if there is a file, which load() reads; otherwise use save().
+  /// True if the file is there, so that load() can read it.
   bool exists() const;
 
   /// The variant that the file's plan was made for, planned for this budget and store. Throws

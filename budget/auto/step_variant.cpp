@@ -42,8 +42,8 @@ StepProfile without_times(StepProfile profile) {
   return profile;
 }
 
-/// Cuts where few bytes cross, keeping all values that cross; if a step with these cuts would
-/// exceed the budget, the cuts of a plan for `profile`.
+/// Cuts where few bytes cross, with all crossing values kept. If a step with these cuts would
+/// exceed the budget, returns the cuts of a plan for `profile` instead.
 std::shared_ptr<PlannedCuts> cuts_for_measuring(const StepProfile& profile,
                                                 const MemoryBudget& budget) {
   StepCuts planned;

@@ -268,10 +268,10 @@ class StructureBuilder {
   const Tape& tape_;
   const c10::Device device_;         // the device whose memory counts
   std::vector<uint32_t> number_of_;  // by value of the tape
-  std::vector<TapeValue> sources_;   // by value
+  std::vector<TapeValue> sources_;   // by value of the profile
   StepStructure made_;
   StepProfile& profile_ = made_.profile;
-  std::vector<uint32_t> blocks_;  // by value
+  std::vector<uint32_t> blocks_;  // by value of the profile
   std::vector<int64_t> spanned_;  // by first value of a storage: the bytes that its readers span
 };
 
