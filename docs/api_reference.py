@@ -52,7 +52,7 @@ def markup(app, what, name, obj, options, lines):
 
 
 def public_name(app, environment, node, content):
-    """Links a class that an annotation names by its private module, or by its bare name as in the stub, to its public name."""
+    """Links a class in an annotation, which is named with its private module or as the stub does, to its public name."""
     if node.get("refdomain") != "py":
         return None
     name = node["reftarget"].split(".")[-1]
