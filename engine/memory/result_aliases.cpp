@@ -52,7 +52,7 @@ void wait_for(c10::Device device) {
   blocking_wait([&] { guard.synchronizeDevice(device.index()); });
 }
 
-/// An alias of a result, with a hash of the bytes that were there when it was made.
+/// An alias of a result, with a hash of the bytes that were there when the alias was made.
 struct Alias {
   uint64_t number;
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
