@@ -366,8 +366,8 @@ void intercept_factory(const OperatorHandle& op, DispatchKeySet keys, Stack* sta
   keys = keys.remove(DispatchKey::TESTING_ONLY_GenericMode);
   if (!Scope::current()) return run_unseen(op, keys, stack);
   if (is_part_of_op()) return run_in_leaf(op, op_info(op), keys, keys, stack);
-  // Factories of uninitialised memory are not logged, because a compiler that runs in the forward
-  // alone calls some, too. The ops that later fill the memory are logged.
+  // Factories of uninitialised memory are not logged, because compilers call some of their own,
+  // which need not be the same in a replay. The ops that later fill the memory are logged.
   const OpInfo& info = op_info(op);
   run_leaf(op, info, keys, stack, /*logged=*/!info.is_uninitialised());
 }
