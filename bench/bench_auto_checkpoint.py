@@ -10,7 +10,7 @@ inside the wrapped function. A model is measured once, and its plan file serves 
 the peak without remat, and: whether loss, gradients, buffers and random generator are bitwise those of plain in each of
 two steps; the measured peak over the predicted one, and over the budget; how much more CPU time a step takes than a plain one
 (median of several), and what the plan predicts for its replays. Peaks are bytes that the CPU allocator hands out beyond those
-alive when the step begins. One thread.
+alive when the step begins. All runs on one thread.
 
 --peers compares with torch's own ways instead (torch.utils.checkpoint of every block; selective checkpointing that saves matrix
 products; activation_memory_budget under aot_eager, where it compiles): peak and time of each over plain, and the time of
@@ -85,7 +85,8 @@ def same(left, right):
 
 
 def measure(name, plan):
-    """Writes the plan file. Returns plain's results, peak and seconds; seconds and peak of measuring; seconds of planning."""
+    """Writes the plan file. Returns: results of two plain steps; peak and seconds of a plain step; seconds that measured steps
+    take beyond plain ones, and their highest peak; seconds of planning."""
     plain = Trained(name)
     plain.step(0)
     plain.reset()

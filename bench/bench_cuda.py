@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Trains a GPT on CUDA with each way of checkpointing: bits, peaks of the caching allocator, times by events.
+"""Trains a GPT on CUDA with each way of checkpointing, and compares bits, peaks of the caching allocator, and times by events.
 
   bench_cuda.py table [--dtype fp32|bf16] [--size medium|tiny] [--seconds N] [--out FILE]
   bench_cuda.py host  [--size medium|tiny] [--seconds N] [--out FILE]
@@ -38,7 +38,7 @@ import remat_meta as remat
 
 WARM_UP = 3  # steps: from the third on a store takes no more memory from the system
 WARM_UP_OF_BUDGETS = 5  # auto_checkpoint() measures three steps and plans when the fourth begins
-MATMULS = [getattr(torch.ops.aten, op).default for op in ("mm", "addmm", "bmm", "baddbmm")]  # the ops of save_matmuls()
+MATMULS = [getattr(torch.ops.aten, op).default for op in ("mm", "addmm", "bmm", "baddbmm")]  # the preset save_matmuls's ops
 
 
 class Shape(typing.NamedTuple):
@@ -84,7 +84,7 @@ class Training:
         return loss
 
     def ready(self, seed=1):
-        """Prepares a step."""
+        """Zeroes the gradients and seeds the generators for a step."""
         torch._foreach_zero_(self.gradients)
         torch.manual_seed(seed)
         torch.cuda.synchronize()
@@ -253,7 +253,7 @@ def measure_peaks(training, rows):
 
 
 def measure_times(training, rows, least, until):
-    """Times steps in rounds: `least` rounds, then more until time.monotonic() is `until`, 15 at most."""
+    """Times steps in rounds: at least `least` rounds, and up to 15 in all while time.monotonic() is below `until`."""
 
     def timed(way):
         training.ready()

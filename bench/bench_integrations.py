@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs the scripts of examples/integrations with remat and with torch's checkpoint: bits, regions, peaks and times.
+"""Runs the scripts of examples/integrations with remat and with torch's checkpoint, and compares bits, peaks and times.
 
   bench_integrations.py [SCRIPT ...] [--rounds N]
 
 Each script runs without a checkpoint, with torch's, and with remat, in turns, on one thread. "bitwise" compares the weights,
-buffers and generator after training with those without a checkpoint. A peak is that of the last batch, whose gradients
-are added to those of the previous one: bytes that the CPU allocator hands out beyond those alive between two backward
-passes. A time is CPU time from one backward pass to the next, over that without a checkpoint: medians of all rounds.
+buffers and generator after training with those without a checkpoint. A peak counts the bytes that the CPU allocator hands out
+in the last batch, beyond those alive between two backward passes. That batch adds its gradients to existing ones. A time is
+the CPU time from one backward pass to the next, divided by that without a checkpoint, each the median of all rounds.
 Scripts whose packages are missing are left out.
 """
 

@@ -11,8 +11,9 @@ turns, on one thread; peaks count the bytes that the CPU allocator hands out wit
 
 --left-out counts what replays leave out of the forward: they need not run ops of which backward reads no result. The first
 number of a cell is the share of the regions' ops that do not run again, the second the share of the floating-point operations
-of their matrix products, convolutions and attention. Views do not count. What runs again is what a backward runs beyond the
-backward of the plain model; all of the regions' ops are what a function that replays to its end runs again.
+of their matrix products, convolutions and attention. Views do not count. The ops that run again are those that a backward runs
+beyond the plain model's backward. The regions' ops are counted as those that run again if each replay calls its function to
+the end.
 """
 
 import collections
@@ -119,7 +120,7 @@ class Work(TorchDispatchMode):
 
 def work_of_backward(case, prepare):
     model, batch = prepared(case, prepare)
-    with Work() as work:  # around the forward, too: PyTorch calls other ops in a mode
+    with Work() as work:  # around the forward, too, because PyTorch calls other ops in a mode
         for _ in range(4):  # the tapes are trusted in the last step
             loss = case.loss(model, batch)
             work.counts.clear()
@@ -128,7 +129,7 @@ def work_of_backward(case, prepare):
 
 
 def left_out(counts, plain, everything):
-    """Returns the cell of one way; `counts` is None where it raises."""
+    """Returns the cell of one way of checkpointing. `counts` is None if that way raises."""
     if counts is None:
         return "raises"
     shares = (1 - (counts[kind] - plain[kind]) / (everything[kind] - plain[kind]) for kind in ("ops", "flops"))

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs steps that offload over links of a given speed: bits, peaks, times, and how much of the copies is hidden.
+"""Runs steps that offload over links of a chosen speed. Shows bits, peaks, times, and how much of the copies is hidden.
 
   bench_offload.py [MODEL ...] [--rounds N] [--gbps 1 4 16] [--plans 30 40 60]
 
-Copies go from CPU memory to CPU memory. Copies of remat take as long as on a link of the given speed, which copies in both
+Copies go from CPU memory to CPU memory. Copies of remat take as long as on a link of the chosen speed, which copies in both
 directions at once. Copies of torch.autograd.graph.save_on_cpu run at memory speed and are waited for. Copies also slow down the
 computation. The rows of remat keep in the store the inputs of each layer ("inputs"), or the inputs and the results of matrix
 products, convolutions, attention, GELU and ReLU. Steps begin with the same weights and buffers, and with gradients that are
@@ -116,7 +116,7 @@ class Run:
 
 
 def in_turns(steps, rounds):
-    """Returns the median of the seconds and the highest peak of each of `steps`, without the first round."""
+    """Runs `steps` in turns, `rounds` times after a warm-up round. Returns the median seconds and the highest peak of each."""
     rows = [[step() for step in steps] for _ in range(rounds + 1)][1:]
     return [(statistics.median(row[i][0] for row in rows), max(row[i][1] for row in rows)) for i in range(len(steps))]
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cost of a step as its content grows: each row at n, 4n and 16n units, per unit.
+"""Measures the cost of a step as its content grows: each row has the time per unit of steps of n, 4n and 16n units.
 
   bench_scaling.py [--rounds N] [--unit N] [ROW ...]
 
-A step is forward and backward; microseconds per unit, the best of the rounds, one thread. `growth` is the time per
+A step is forward and backward. Times are microseconds of the fastest round, on one thread. `growth` is the time per
 unit at 16n over that at n: 1 is linear, 16 is quadratic.
 """
 
@@ -20,7 +20,7 @@ import remat_meta as remat
 from remat_meta import CheckpointPolicy, PolicyTable
 
 SAVE = CheckpointPolicy.SAVE
-ROWS = {}  # name: (function from n to a step of n units, unit, what n is divided by)
+ROWS = {}  # name: (function that makes a step of n units, name of the unit, number that divides --unit to give n)
 
 
 def leaf(*shape):

@@ -21,7 +21,7 @@ VOCABULARY = 1000
 
 @dataclass
 class Model:
-    """A model and its step: auto_checkpoint() wraps `call`."""
+    """A model, its batch and `call`, which computes the loss and which auto_checkpoint() wraps."""
 
     module: nn.Module
     batch: tuple[Any, ...]

@@ -63,7 +63,8 @@ void run_paired(benchmark::State& state, double units, Plain&& plain, Ours&& our
   state.counters["ratio"] = median(ratio);
 }
 
-// graphs per sample, so that a sample takes much longer than the clock's resolution
+// Number of graphs in a sample of one-op rows; a sample must take much longer than the clock's
+// resolution.
 constexpr int64_t kGraphs = 50;
 
 /// sin saves its argument, so each op has one saved tensor.
@@ -215,9 +216,9 @@ void compare(benchmark::State& state, const Row& row) {
   state.SetLabel(row.label);
 }
 
-// The cost for an op in a region while no recorder runs: the op looks for a listener before and
-// after it runs, and before and after autograd saves. Outside regions there is no cost, since
-// without a recorder LibTorch has no callback of remat's.
+// The cost for an op in a region while no recorder runs: remat loads trace_sink before and after
+// the op runs, and before and after autograd saves a tensor. Outside regions there is no cost,
+// because LibTorch has no callback of remat's unless a recorder runs.
 void recorder_off(benchmark::State& state) {
   constexpr int kLooks = 4;
   for (auto _ : state) {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Ways of checkpointing that benchmarks compare, what they run, a runner that takes their samples in turns, and tables."""
+"""The ways of checkpointing that benchmarks compare, the models that they run, the timing in turns, and printing of tables."""
 
 import argparse
 import functools
@@ -19,7 +19,7 @@ clock = time.thread_time_ns
 
 
 def parser_of(description):
-    """Returns the parser of a program, which runs on one thread and shows no warnings."""
+    """Sets one thread and no warnings for this process, and returns the program's argument parser."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     return argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -41,7 +41,7 @@ class Peer:
     has_regions = False  # True if parts of a checkpoint can be saved by name
 
     def set_policy(self, policy):
-        """Selects the ops that checkpoints save, for peers that choose by op."""
+        """Says which ops later checkpoints save, for peers that choose by op. `policy`: a key of POLICIES, "none" or None."""
 
     def checkpoint(self, fn, name):
         return fn
@@ -67,7 +67,7 @@ _ATTENTION = {_ATEN._scaled_dot_product_flash_attention_for_cpu.default}
 
 
 class Selective(Peer):
-    """Torch's selective checkpointing: by lists of ops where a policy is set, else by a flag that save_region sets."""
+    """Torch's selective checkpointing. Saves the ops that LISTS has for the policy; without a policy, ops in a save_region()."""
 
     name = "sac"
     has_regions = True
@@ -110,7 +110,7 @@ class Selective(Peer):
 
 
 class Regions(Peer):
-    """remat_meta, torch_remat, and any module with their API. Each call of a part makes a new named call."""
+    """Checkpoints of a module with torch_remat's API: torch_remat or remat_meta. Each call of a part makes a new named call."""
 
     has_regions = True
 
@@ -130,8 +130,8 @@ def has_torch_remat():
 
 
 def run_jobs(jobs, rounds):
-    """Returns the samples of each of {key: function that returns a tuple of nanoseconds}. Jobs take turns, and the order
-    rotates; garbage is collected between samples."""
+    """Runs `jobs`, {key: function that returns a tuple}, `rounds` times after a warm-up round. Returns {key: list of its tuples}.
+    The jobs take turns in an order that rotates. Garbage is collected before each call."""
     keys = list(jobs)
     samples = {key: [] for key in keys}
     for number in range(-1, rounds):
@@ -147,12 +147,12 @@ def run_jobs(jobs, rounds):
 
 
 def ratio(ours, plain, i):
-    """Returns the median of the rounds' ratios of part `i`."""
+    """Returns the median of the rounds' ratios of number `i` of the tuples of run_jobs()."""
     return statistics.median(a[i] / b[i] for a, b in zip(ours, plain, strict=True))
 
 
 def timed(forward, seed=None, repeats=3):
-    """Returns a function that takes steps and returns (nanoseconds of the forward, of the backward), medians."""
+    """Returns a function that runs `repeats` steps and returns the median nanoseconds of the forwards and of the backwards."""
 
     def step():
         start = clock()
@@ -184,8 +184,8 @@ def gradients(forward, seed, leaves):
 
 
 def chain_body(peer, mode, count):
-    """Returns a function of `count` tiny ops, and its leaves. Modes: "recompute"; "save", each op a save region; "half", every
-    second op a save region; "save1", one save region around all."""
+    """Returns a function of `count` tiny ops, and its leaves. Modes: "recompute", nothing is saved; "save", each op is in a
+    save_region() of its own; "half", every second op is; "save1", all ops are in a single save_region()."""
     torch.manual_seed(0)
     a = (torch.rand(8) * 0.1 + 0.5).requires_grad_()
     b = torch.ones(8).requires_grad_()
@@ -214,7 +214,7 @@ def attend(q, k, v):
 
 
 class Block(torch.nn.Module):
-    """A block of a GPT-2, of which `run` runs the parts by their names."""
+    """A block of a GPT-2. forward() calls each part as run(name, part, *arguments), so that a caller can save parts."""
 
     def __init__(self, width, heads, dropout=0.0):
         super().__init__()
@@ -245,13 +245,13 @@ class Gpt(torch.nn.Module):
                 torch.nn.init.normal_(parameter, std=0.02)
 
     def loss(self, calls, tokens):
-        """Returns the loss, where `calls` run the blocks."""
+        """Returns the loss. `calls`: one function for each block, which runs the block."""
         x = functools.reduce(lambda x, call: call(x), calls, self.tokens(tokens) + self.positions.weight)
         logits = F.linear(self.norm(x), self.tokens.weight)
         return F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
 
 
-# By policy: the parts of a block that are saved, and those of them whose results the replay reads.
+# For each policy, the parts of a block that are saved, and those saved parts whose results the replay reads.
 POLICIES = {
     "full": ((), ()),
     "full_tail": (("fc2", "tail"), ()),
@@ -263,7 +263,8 @@ POLICIES = {
 
 
 def checkpointed_gpt(shape, peer, policy):
-    """Returns a function from nothing to the loss of a GPT of which each block is a checkpoint, and the parameters."""
+    """Returns a function without arguments that computes the loss of a GPT, and the GPT's parameters. Each block is a
+    checkpoint, unless `policy` is "none"."""
     torch.manual_seed(0)
     width, heads, length, batch, layers, vocabulary = shape
     model = Gpt(width, heads, length, layers, vocabulary)

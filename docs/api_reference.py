@@ -15,7 +15,7 @@ _MODULES = ("remat_meta", "remat_meta.testing", "remat_meta.report")
 
 
 def write_pages(folder: Path, headers: list[str]) -> None:
-    """Writes a page for each module of Python and each folder of headers, and one over those of each language."""
+    """Writes a page for each module of Python and each folder of headers, and a page of contents for each language."""
     for module in _MODULES:
         text = _heading(module) + f".. automodule:: {module}\n   :imported-members:\n"
         if module == "remat_meta":
@@ -36,12 +36,12 @@ def write_pages(folder: Path, headers: list[str]) -> None:
 
 
 def typed_signature(app, what, name, obj, options, signature, returned):
-    """The types of a function of the bindings, which only their stub knows."""
+    """Returns the types of a function of the bindings, which Sphinx cannot see but which the bindings' stub has."""
     return None if what in ("attribute", "property") else _signatures().get(name)
 
 
 def markup(app, what, name, obj, options, lines):
-    """Docstrings are plain text with `code` and, in paragraphs of their own, lines "name: what it means"."""
+    """Turns a docstring into markup. It has text with `code` and, in paragraphs of their own, lines "name: what it means"."""
     text = "\n".join(lines)
     # pybind11 and inspect.signature() read the signatures that stand before the text.
     text = re.sub(rf"\A(?:{re.escape(name.split('.')[-1])}\(.*\)(?: -> .*)?\n(?:--\n)?\n?)+", "", text)
@@ -52,7 +52,7 @@ def markup(app, what, name, obj, options, lines):
 
 
 def public_name(app, environment, node, content):
-    """Annotations name a class by the file that defines it, or as the stub does."""
+    """Links a class in an annotation, which is named with its private module or as the stub does, to its public name."""
     if node.get("refdomain") != "py":
         return None
     name = node["reftarget"].split(".")[-1]

@@ -39,7 +39,7 @@ def main(out: Path) -> int:
     headers = _tidy(doxygen / "xml")
     api_reference.write_pages(source / "reference", headers)
     _add_navigation(source / "index.md")
-    # -E: what Doxygen has written is no file whose change Sphinx sees.
+    # -E reads all pages anew, because Sphinx does not notice changes in the files that Doxygen writes.
     sphinx = [sys.executable, "-m", "sphinx", "-q", "-E", "-W", "--keep-going", "-d", out / "doctrees", "-c", _DOCS, source, html]
     return subprocess.run(sphinx, env=environment).returncode
 
@@ -52,7 +52,7 @@ def _lay_out(page: Path, source: Path) -> None:
     def link(match: re.Match) -> str:
         target = (page.parent / match[1]).resolve()
         if not target.is_file():
-            return match[1]  # Sphinx says what is wrong with it
+            return match[1]  # Sphinx reports the broken link
         place = _place(target, source)
         if not place.exists() and not target.is_relative_to(_DOCS):
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,7 @@ def _drop(element: ElementTree.Element, *tags: str) -> None:
 
 
 def _add_navigation(index: Path) -> None:
-    """The sidebar has the order of the landing page: a page that this does not name is an error."""
+    """Adds the sidebar, in the order of the landing page's links. Sphinx reports an error for a page without such a link."""
     row = "| | The API of [Python](reference/python.rst), [of C++](reference/cpp.rst) |"
     text = index.read_text().replace("| **Explanation**", f"{row}\n| **Explanation**")
     pages: dict[str, list[str]] = {}

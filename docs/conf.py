@@ -34,7 +34,7 @@ cpp_index_common_prefix = ["remat::"]
 maximum_signature_line_length = 100
 
 autodoc_default_options = {"members": True, "undoc-members": True}
-autodoc_use_legacy_class_based = True  # the other one has no typed_signature() for classes of pybind11
+autodoc_use_legacy_class_based = True  # the newer autodoc does not call typed_signature() for classes of pybind11
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 python_use_unqualified_type_names = True
@@ -45,7 +45,7 @@ nitpick_ignore_regex = [
     ("py:.*", r"(?!remat_meta\.)\w+\..*"),
     ("py:.*", r"(.*\.)?_[A-Z]\w*"),
     ("cpp:.*", r"(std|at|c10|torch|detail|remat::detail)(::.*)?|remat|u?int[0-9]+_t|size_t"),
-    ("cpp:.*", "Replayer|StepRecording|Tape"),  # declared for pointers to them
+    ("cpp:.*", "Replayer|StepRecording|Tape"),  # headers only declare these classes, for pointers
 ]
 
 

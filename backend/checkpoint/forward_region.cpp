@@ -59,8 +59,8 @@ bool records(const CheckpointOptions& options) {
   return asked && options.intercept;
 }
 
-/// In a replay, returns the tensors that ops get in place of the arguments, because the forward may
-/// have written an argument of a nested region after that region read it.
+/// In a replay, returns the stand-ins for the arguments of a nested region, because the forward may
+/// have written an argument after the nested region read it.
 c10::SmallVector<at::Tensor, 4> stand_ins(c10::ArrayRef<at::Tensor> arguments) {
   c10::SmallVector<at::Tensor, 4> seen(arguments.begin(), arguments.end());
   for (at::Tensor& tensor : seen) {
@@ -81,7 +81,7 @@ bool has_exact_store(const CheckpointOptions& options) {
   return !options.offload_store || options.offload_store->is_exact();
 }
 
-/// True if the options' store and the regions around return exact values.
+/// True if the options' store, and those of all regions around, give back exactly what was put.
 bool is_exact(const CheckpointOptions& options) {
   if (!has_exact_store(options)) return false;
   for (const Scope* around = Scope::current(); around; around = around->previous()) {
@@ -108,8 +108,8 @@ CallSettings call_settings(const CheckpointOptions& options) {
   return calls;
 }
 
-/// Keeps the state and `inputs`. The store or hooks of the options keep the inputs; if neither is
-/// set, the hooks around the region do.
+/// Keeps the state (random generators and state hooks) and `inputs`. With offload_inputs the store
+/// keeps the inputs, else the options' hooks, and without those the hooks around the region.
 std::shared_ptr<RegionEntry> keep_inputs(const CheckpointOptions& options,
                                          c10::ArrayRef<at::Tensor> inputs,
                                          const CallSettings& calls) {
@@ -125,8 +125,8 @@ std::shared_ptr<RegionEntry> keep_inputs(const CheckpointOptions& options,
   return std::make_shared<RegionEntry>(inputs, calls.state);
 }
 
-/// True while Python traces a graph of this thread's calls (make_fx, torch.export, aot_function),
-/// in which results of a replay would be constants.
+/// True while Python traces this thread's calls into a graph (make_fx, torch.export, aot_function).
+/// A region would be wrong there, because the graph would have a replay's results as constants.
 bool writes_graph() {
   using c10::impl::TorchDispatchModeKey;
   using c10::impl::TorchDispatchModeTLS;
@@ -146,7 +146,8 @@ bool moves_values(const Cuts& cuts) {
          });
 }
 
-/// Starts the replay of a region when backward reaches one of its last nodes.
+/// Starts the replay of a region when backward reaches a node that made one of the region's
+/// outputs.
 class HeadHook final : public torch::autograd::FunctionPreHook {
  public:
   explicit HeadHook(std::weak_ptr<Region> region) : region_(std::move(region)) {}

@@ -87,13 +87,13 @@ void register_once() {
   check_unused();
   check_no_accelerator();
   install_private_use_fallback();
-  // Leaked, as LibTorch requires.
+  // Leaked, because LibTorch keeps pointers to both objects until the process ends.
   c10::impl::registerDeviceGuard(kDevice, new DryDeviceGuard());
   at::RegisterPrivateUse1HooksInterface(new DryHooks());
   register_dry_factories();
   register_dry_autocast();
   c10::register_privateuse1_backend(std::string(kName));
-  // This engine also keeps the backward of dry tensors on its thread.
+  // The engine also runs a backward of dry tensors on the thread that starts the backward.
   SavedTensorEngine::install();
 }
 

@@ -7,7 +7,8 @@
 namespace remat::detail {
 namespace {
 
-/// Leaked, and made at its first use, because initialisers of other files add to it.
+/// The functions that first_use() runs. The list is leaked, and made when it is first asked for,
+/// because static initialisers of other files add to it.
 std::vector<void (*)()>& noted() {
   static auto& functions = *new std::vector<void (*)()>;
   return functions;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Registering the fallback, and routing each op.
+// Registering the fallback, and sending each op that has a placeholder to the placeholders'
+// handler.
 #include "private_use_fallback.h"
 
 #include <c10/core/DispatchKey.h>

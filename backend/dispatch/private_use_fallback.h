@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Permanent registrations of kernels, and the backend fallback on PrivateUse1, which routes ops on
-// placeholders to their handler.
+// Permanent registrations of kernels, and the backend fallback on PrivateUse1, which runs ops that
+// have a placeholder among their arguments.
 #pragma once
 
 #include <c10/core/DispatchKey.h>
@@ -20,14 +20,14 @@ torch::Library& keep_library(const char* name, c10::DispatchKey key, const char*
                              uint32_t line);
 
 /// Registers the fallback once for the process, permanently; later calls do nothing. Usable from
-/// any thread. An op without a placeholder among its arguments throws NotImplementedError. Throws
-/// NotImplementedError, naming the other fallback, if PrivateUse1 has one already.
+/// any thread. Throws NotImplementedError, naming the other fallback, if PrivateUse1 has one
+/// already. The fallback throws NotImplementedError for an op without a placeholder argument.
 ///
 /// Note [Composite kernels at PrivateUse1]: an op with a CompositeExplicitAutograd kernel would run
-/// that kernel and never the fallback. Some of these kernels read memory (`copy_`) or report the
-/// name of an inner op. So for LibTorch's ops with such a kernel, the fallback is registered by
-/// name as well. Ops that choose a device (`empty_like`, `_to_copy`) and those that autograd sees
-/// through (CompositeImplicitAutograd) keep their composite kernels.
+/// that kernel and never the fallback. Some of these kernels read memory (`copy_`) or call inner
+/// ops, whose names errors would show. So for LibTorch's ops with such a kernel, the fallback is
+/// registered by name as well. Ops that choose a device (`empty_like`, `_to_copy`) and
+/// CompositeImplicitAutograd ops keep their composite kernels.
 REMAT_API void install_private_use_fallback();
 
 }  // namespace remat

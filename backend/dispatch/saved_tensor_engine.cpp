@@ -44,8 +44,8 @@ bool starts_dry(const torch::autograd::edge_list& roots) {
   });
 }
 
-/// In a replay, replaces the edges where a backward starts or ends by the edges of the tensors that
-/// ops get.
+/// In a replay, replaces the edges where a backward starts or ends by those of the stand-ins, the
+/// tensors that the replay hands to ops.
 EdgeList stand_ins(const EdgeList& edges) {
   EdgeList exchanged = edges;
   for (torch::autograd::Edge& edge : exchanged) {
@@ -54,7 +54,7 @@ EdgeList stand_ins(const EdgeList& edges) {
   return exchanged;
 }
 
-/// Reports to the trace sink when these hooks pack a tensor.
+/// Wraps hooks, to tell the trace sink when they pack a tensor.
 class TracedHooks final : public SavedVariableHooks {
  public:
   explicit TracedHooks(std::unique_ptr<SavedVariableHooks> hooks) : hooks_(std::move(hooks)) {}

@@ -17,8 +17,8 @@ namespace remat {
 /// is reported to its scopes, and a backward of dry tensors stays on its thread.
 class SavedTensorEngine final : public torch::autograd::Engine {
  public:
-  /// Makes an instance the default engine, once; again if another engine is in front since. Usable
-  /// from any thread.
+  /// Puts an instance in front of the default engine, unless an instance is the default engine
+  /// already. Usable from any thread.
   static void install();
 
   torch::autograd::variable_list execute(const torch::autograd::edge_list& roots,

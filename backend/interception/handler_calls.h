@@ -28,8 +28,8 @@ void adopt_inner_results(const OpCall& call, c10::DispatchKeySet below,
 /// Note [Writes of handlers]: a replay runs handlers again without shadows (copies to write to), so
 /// their writes would be repeated. A write is refused unless the memory dies before the op ends,
 /// was made in the region, or is written or returned by the op itself. Writes of modes that were
-/// active before the region began do not count, since a replay does not run these modes. Construct
-/// it before the op runs.
+/// active before the region began do not count, because a replay does not run these modes.
+/// Construct the object before the op runs.
 class HandlerWrites {
  public:
   HandlerWrites(const OpCall& call, c10::DispatchKeySet below);
@@ -37,7 +37,7 @@ class HandlerWrites {
   HandlerWrites& operator=(const HandlerWrites&) = delete;
   ~HandlerWrites();
 
-  /// A handler calls an op that writes.
+  /// Notes the writes of `call`, an op that the handler calls.
   void note(const OpCall& call);
 
   /// Call it when the op has run. Throws NotImplementedError if a write is refused.

@@ -38,7 +38,8 @@ using torch::jit::Stack;
 
 c10::BackendComponent backend = c10::BackendComponent::InvalidBit;
 
-/// Returns the op's info, made once per op and schema. Never freed, as logs of regions refer to it.
+/// Returns the op's info, made once per op and schema. It is never freed, because regions' logs
+/// refer to it.
 const OpInfo& op_info(const OperatorHandle& op) {
   static std::mutex& mutex = *new std::mutex;
   static auto& infos = *new std::unordered_map<c10::OperatorName, std::deque<OpInfo>>;
@@ -71,7 +72,7 @@ void hide_works(const OpCall& call) {
 // The leaf op in which this thread is. See Note [Ops inside a leaf op].
 struct Leaf {
   const Scope* scope = nullptr;
-  bool is_of_class = false;  // A tensor subclass handles it.
+  bool is_of_class = false;  // A tensor subclass handles the op.
 };
 [[gnu::tls_model("initial-exec")]] thread_local Leaf leaf;
 
@@ -147,8 +148,8 @@ bool is_of_collectives(const OpInfo& info) {
   return info.is_communication() || info.operator_name().name.starts_with("_c10d_functional::");
 }
 
-/// If a functional collective has begun outside the region, waits for it first, since the region
-/// notes the result's state when the function first uses the result.
+/// If the op waits for a functional collective that began outside the region, waits before the
+/// region sees the op, because the region notes the state of a tensor at its first use.
 void wait_first(const OpCall& call) {
   if (call.info().operator_name().name != "_c10d_functional::wait_tensor") return;
   wait_for_functional(call.argument(0).toTensor());
@@ -190,9 +191,9 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
   OpObserver::all_after_op(call);
 }
 
-/// True if this thread is in a region and its ops can be intercepted. The bits alone do not say
-/// that a region is open, because they may be a copy of another thread's. False under the Python
-/// dispatcher (a compiler traces), where a composite op would redispatch to itself forever.
+/// True if this thread is in a region and its ops can be intercepted. The interception bits alone
+/// do not say that a region is open, because they may be copied from another thread. False under
+/// the Python dispatcher (a compiler traces), where a composite op would call itself forever.
 bool is_seen(DispatchKeySet keys) {
   return Scope::current() && !keys.has(DispatchKey::PythonDispatcher);
 }
@@ -201,9 +202,10 @@ bool is_seen(DispatchKeySet keys) {
 /// always below autograd), the interception bits stay on, so ops that the handler calls reach
 /// remat's kernel for the backend. These ops are part of the handled op. So are ops that a mode
 /// calls when no op is running, because a mode is called for every `tensor.data`, and may be active
-/// in the forward but not in the backward. But an op that goes to Python from below autograd
-/// (rand_like, or any op on inference tensors) is the function's own, and reaches remat's backend
-/// kernel only in the handler.
+/// in the forward but not in the backward. An op that has not met remat's autograd kernel
+/// (rand_like, or any op on inference tensors) reaches remat's backend kernel only when the mode's
+/// handler calls it. Such an op counts as the function's own, so backend kernels ask is_in_leaf()
+/// alone.
 bool is_in_leaf() {
   return Scope::current() == leaf.scope;
 }
@@ -214,11 +216,11 @@ bool is_part_of_op() {
 }
 
 /// Note [Ops of tensor subclasses]: the ops that a tensor subclass's handler calls for an op are
-/// the same in a function replay, so only the op itself is compared. Below Python these ops are on
-/// plain tensors, so a tape can record them, and policies and collectives apply to them as to the
-/// function's own ops. Ops that a handler calls only the first time are not shown, because no
-/// replay repeats them: ops that ask for shapes, on tensors without data (DTensor caches the
-/// answers), the wait for a collective at the first use, and ops of c10d that let the ranks'
+/// the same in a function replay, so only the op itself is compared. The handler's ops run on the
+/// subclass's inner tensors, so a tape can record them, and policies and collectives apply to them
+/// as to the function's own ops. Ops that a handler calls only the first time are not shown,
+/// because no replay repeats them: ops that ask for shapes, on tensors without data (DTensor caches
+/// the answers), the wait for a collective at the first use, and ops of c10d that let the ranks'
 /// generators agree (collectives of DTensors are functional).
 bool is_shown(DispatchKeySet keys, const OpInfo& info) {
   const std::string& name = info.operator_name().name;
@@ -364,7 +366,8 @@ void intercept_factory(const OperatorHandle& op, DispatchKeySet keys, Stack* sta
   keys = keys.remove(DispatchKey::TESTING_ONLY_GenericMode);
   if (!Scope::current()) return run_unseen(op, keys, stack);
   if (is_part_of_op()) return run_in_leaf(op, op_info(op), keys, keys, stack);
-  // Uninitialised memory is not logged, because compilers allocate some, too. Later ops fill it.
+  // Factories of uninitialised memory are not logged, because compilers call some of their own,
+  // which need not be the same in a replay. The ops that later fill the memory are logged.
   const OpInfo& info = op_info(op);
   run_leaf(op, info, keys, stack, /*logged=*/!info.is_uninitialised());
 }

@@ -70,8 +70,9 @@ void intercept_note(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
 
 /// Note [Plain writes]: outside of regions ops are not seen, and a write shows only in the version
 /// of the written tensor. Batch norm gives its running statistics no new version, nor does its
-/// schema say that it writes them. So such ops have a kernel behind autograd, also in plain code.
-/// It treats a write of memory that an earlier region has read or saved as a region would.
+/// schema say that it writes them. So remat registers a kernel below autograd for such ops, which
+/// also runs outside of regions. If an earlier region has read or saved the memory, the kernel does
+/// what a region does before a write.
 void intercept_plain_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                            torch::jit::Stack* stack);
 

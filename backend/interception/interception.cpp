@@ -33,7 +33,7 @@ using c10::KernelFunction;
 
 constexpr DispatchKey kFactoryKey = DispatchKey::TESTING_ONLY_GenericMode;
 
-/// The functionalities for which the backend gets the fallback.
+/// The functionalities for which the backend gets intercept_fallback().
 constexpr DispatchKey kBelowAutograd[] = {DispatchKey::Dense, DispatchKey::Quantized,
                                           DispatchKey::Sparse, DispatchKey::SparseCsr,
                                           DispatchKey::NestedTensor};
@@ -225,8 +225,8 @@ class Interception {
 
 // Note [Factories]: factories have no tensor to be dispatched on, and torch:: functions exclude
 // autograd's keys around factories. But the thread's included keys can divert a factory to
-// TESTING_ONLY_GenericMode, a key on which LibTorch registers nothing. remat's kernel there lets a
-// region tell tensors that it makes from those from outside.
+// TESTING_ONLY_GenericMode, a key on which LibTorch registers nothing. By remat's kernel there a
+// region knows which tensors it makes itself.
 
 void install_interception() {
   // Leaked, because kernels may be called until the process ends.

@@ -11,10 +11,10 @@ namespace remat {
 /// call for all ops of LibTorch, later for ops that are new. The kernels run only on threads that
 /// have switched interception on (Note [Interception bits]).
 ///
-/// Note [Which backend]: by default PrivateUse3, which no library is known to use. Tensors of
-/// remat_meta or of another library's device may dispatch to PrivateUse1. If PrivateUse3 is in use,
-/// REMAT_DISPATCH_KEY=PrivateUse1 chooses PrivateUse1. Throws, naming the owner, if the chosen
-/// backend is taken.
+/// Note [Which backend]: the default is PrivateUse3, which no library is known to use, and not
+/// PrivateUse1, because tensors of remat_meta or of another library's device may dispatch to it. If
+/// PrivateUse3 is in use, REMAT_DISPATCH_KEY=PrivateUse1 chooses PrivateUse1. Throws, naming the
+/// owner, if the chosen backend is taken.
 ///
 /// Usable from any thread. Takes some 10 ms the first time; later only as long as new ops need.
 void install_interception();

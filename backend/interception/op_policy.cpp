@@ -22,7 +22,7 @@
 namespace remat {
 namespace {
 
-/// Stands for a tensor in results that are held without their tensors.
+/// Marks the places of tensors in CallResults::holder; the tensors are in CallResults::tensors.
 const at::Tensor& stand_in() {
   static const at::Tensor& tensor = *new at::Tensor(c10::make_intrusive<c10::TensorImpl>(
       c10::DispatchKeySet(), caffe2::TypeMeta::Make<float>(), std::nullopt));
@@ -43,7 +43,7 @@ CallResults take_results(const OpCall& call) {
       continue;
     }
     for_each_tensor(part, add);
-    if (is_work(part)) results.work = std::exchange(part, ended_work());  // A Work has tensors.
+    if (is_work(part)) results.work = std::exchange(part, ended_work());  // A Work owns tensors.
     transform_tensors(part, [](const at::Tensor&) { return stand_in(); });
     parts->push_back(std::move(part));
   }
@@ -86,7 +86,7 @@ bool is_view_without_storage(const OpCall& call) {
   return any;
 }
 
-/// True if the op writes memory that came to the function as a bare storage. Such memory may move
+/// True if the op writes given memory, which got its values without an op. Such memory may move
 /// without an op (share_memory_()), so a skipped call would write the wrong memory. False for
 /// collectives, which all ranks must treat alike.
 bool writes_given(const OpCall& call, const NamedCalls& calls) {
@@ -98,7 +98,8 @@ bool writes_given(const OpCall& call, const NamedCalls& calls) {
   return any;
 }
 
-/// Like run_by_policy(), in a region with cuts, where a saved result is a tape value, not a call.
+/// Does what run_by_policy() does, in a region with cuts. There the tape keeps the values of the
+/// results that the policy saves, and no named call is made.
 bool run_in_segment(StaticDecision& decision, const OpInfo& op, bool is_composite,
                     torch::jit::Stack& stack, c10::function_ref<void()> run) {
   Scope* const scope = Scope::innermost_with_calls();
@@ -148,7 +149,7 @@ bool all_regions_see_ops() {
 
 std::optional<Policy> StaticDecision::get(const RegionPolicy& policy, const OpInfo& op,
                                           bool is_composite) {
-  // last_ holds the policy's id, the kind of op, and the answer.
+  // last_ holds the policy's id, whether the op is composite, and the answer.
   constexpr int kAnswerBits = 3;
   constexpr uint64_t kNone = 7;
   const uint64_t key = policy.id() * 2 + (is_composite ? 1 : 0);
@@ -167,8 +168,7 @@ bool run_by_policy(const RegionPolicy& policy, StaticDecision& decision, const O
   // squeeze_ and the like change the function's tensor itself, which a skipped call could not do.
   if (op.changes_metadata()) return false;
   // Uninitialised memory has no values to keep, and if its op were skipped, the op that fills the
-  // memory would have to write kept values. lift() returns its argument, whose values must be
-  // logged.
+  // memory would write into kept memory. lift() returns its argument, whose values must be logged.
   if (op.is_uninitialised() || op.is_lift()) return false;
   if (policy.is_per_segment() && !op.is_communication())
     return run_in_segment(decision, op, is_composite, stack, run);

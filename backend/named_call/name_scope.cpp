@@ -31,7 +31,7 @@ bool NameScope::is_open() {
   return innermost != nullptr;
 }
 
-// Only scopes opened in the region's function count, since a replay opens the same ones.
+// Only scopes opened in the region's function count, because a replay opens no others.
 std::string NameScope::full_name(std::string_view name) {
   std::string text(name);
   const Scope* const region = Scope::innermost_with_calls();

@@ -22,8 +22,8 @@
 namespace remat::detail {
 namespace {
 
-/// Installs the fallback, once. Without the fallback no placeholders exist, so all results are
-/// kept.
+/// Installs the fallback on PrivateUse1, once. If another library has one, no placeholders exist,
+/// so all results of SAVE calls are kept.
 void prepare_placeholders() {
   [[maybe_unused]] static const bool prepared = [] {
     try {
@@ -67,8 +67,8 @@ c10::SmallVector<NamedCalls*, 2> scopes_of(const NamedCall& call) {
 
 thread_local detail::NamedCallScope* innermost = nullptr;
 
-/// Throws inside a torch.func transform, because the result would have to be a placeholder on all
-/// its levels.
+/// Throws inside a torch.func transform, because a placeholder would be needed at each level of the
+/// nested transforms.
 void check_no_transform(const NamedCall& call) {
   constexpr auto key = c10::DispatchKey::FuncTorchDynamicLayerFrontMode;
   if (call.is_op || !c10::impl::tls_is_dispatch_key_included(key)) return;
@@ -141,8 +141,8 @@ void NamedCallScope::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> argu
   trace(before, call, skipped_ ? "is left out" : "begins");
 }
 
-// The outermost scope skips the call. Inner scopes record the call with its writes and draws,
-// because their replays may skip the call.
+// The outermost scope skips the call. Inner scopes record the call with the memory it writes and
+// the random numbers it draws, because replays of inner regions may skip the call later.
 void NamedCallScope::skip(c10::ArrayRef<at::Tensor> arguments) {
   NamedCalls* const skipping = open_.front();
   const std::vector<at::Tensor> writes = skipping->to_write();

@@ -63,7 +63,8 @@ int64_t bytes_made(const StepProfile& profile) {
   return bytes;
 }
 
-/// Limits the bytes to those measured, plus a share for sizes that depend on data.
+/// Sets for each record the most bytes that the step may have made by then: those measured, plus a
+/// share of all bytes because sizes may depend on data.
 void limit_bytes(ExpectedTape& expected, const StepProfile& profile) {
   if (!profile.other_devices.empty()) return;  // bytes on those devices are unknown
   int64_t bytes = bytes_made(profile) / kBytesShare;

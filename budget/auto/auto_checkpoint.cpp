@@ -38,8 +38,8 @@ std::string budget_text(const AutoCheckpointOptions& options) {
   return text;
 }
 
-/// If no plan fits a variant and the budget is a share, the variant waits for other kinds, which
-/// may have larger budgets, for up to kMostWaits * options.steps steps of its own.
+/// If no plan fits a variant and the budget is a share, the variant is measured in more steps, up
+/// to kMostWaits * options.steps, while other kinds are measured whose larger budget it may use.
 constexpr int kMostWaits = 4;
 
 OffloadTerms terms_of(const AutoCheckpointOptions& options) {
@@ -185,7 +185,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     lock.unlock();
     const std::string found = options.agree(text);
     lock.lock();
-    if (!variant.wants_measuring()) return std::nullopt;  // another thread's step was faster
+    if (!variant.wants_measuring()) return std::nullopt;  // another thread has decided meanwhile
     if (found == text) return own;
     try {
       return decision_from(found, variant.profile(), terms_);
@@ -243,8 +243,8 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     }
   }
 
-  /// The kind of the step whose forward has ended; null if the step cannot be planned and is not
-  /// the first one.
+  /// Returns the kind of the step whose forward has ended. For a step that cannot be planned,
+  /// throws if it is the first one, and otherwise returns null.
   std::shared_ptr<StepVariant> add_variant(const StepSignature& signature,
                                            const StepRecording& recording) {
     std::unique_ptr<StepMeasurement> measurement;
@@ -266,7 +266,8 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     return known;
   }
 
-  /// Notes the kind of the step that ran as unknown; null if the step cannot be planned.
+  /// Notes that the step that ran as unknown is of the kind `variant`, null if it cannot be
+  /// planned.
   void begin_kind(const StepSignature& signature, const std::shared_ptr<StepVariant>& variant) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!variant) return PendingStep::here().cancel();
@@ -276,7 +277,8 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     variants_.came(signature, variant);
   }
 
-  /// Notes that a step begins to run as `variant`. Call this under the lock.
+  /// Notes that a step begins to run as `variant`. Throws ValueError if no plan of the variant is
+  /// within the budget. Call this under the lock.
   void begin(const std::shared_ptr<StepVariant>& variant) {
     TORCH_CHECK_VALUE(variant->limit().empty(), variant->limit());
     variants_.use(*variant);
@@ -326,7 +328,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     if (!is_known) messages_.warn_once(line);
   }
 
-  /// Calls the function as a region with these cuts; outside of regions if they are null.
+  /// Calls the function as a region with these cuts; calls it without a region if `cuts` is null.
   void call(const Forward& forward, std::shared_ptr<const PlannedCuts> cuts,
             StepRecording* recording) const {
     const bool moves = cuts && cuts->offload;
@@ -355,7 +357,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   }
 
   const MemoryBudget budget_;
-  const OffloadTerms terms_;  // no places: nothing is offloaded
+  const OffloadTerms terms_;  // without places, nothing is offloaded
   const PlanFile file_;
   Messages messages_;
   mutable std::mutex mutex_;

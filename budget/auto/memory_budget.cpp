@@ -26,7 +26,7 @@ constexpr std::string_view kDevicePrefix = "device:";
   std::abort();
 }
 
-/// A positive number of bytes, or percentage of `whole`.
+/// Reads bytes, or a percentage of `whole`. Returns bytes; nullopt if they are not positive.
 std::optional<int64_t> amount_of(std::string_view text, int64_t whole) {
   const std::optional<int64_t> bytes = detail::bytes_of(text, whole);
   return bytes && *bytes > 0 ? bytes : std::nullopt;

@@ -24,7 +24,7 @@ namespace remat {
 
 namespace {
 
-/// Speeds are measured anew in each process.
+/// The terms to compare with those in a file: without speeds, because each process measures those.
 OffloadTerms without_speeds(OffloadTerms terms) {
   for (OffloadPlace& place : terms.places) place.out_gbps = place.in_gbps = place.latency_us = 0;
   return terms;

@@ -19,12 +19,13 @@ class PlanFile {
   /// `name`: the function's, for errors. Throws ValueError if `path` can be neither read nor saved.
   PlanFile(std::string path, std::string name);
 
-  /// True if there is a file, which load() reads; otherwise use save().
+  /// True if the file is there, so that load() can read it.
   bool exists() const;
 
   /// The variant that the file's plan was made for, planned for this budget and store. Throws
-  /// std::invalid_argument if the file is no plan file; ValueError if it was made with another
-  /// torch, if its plan offloads and there is no store, or if no plan is within the budget.
+  /// std::invalid_argument if the file is no plan file; ValueError if auto_checkpoint() has not
+  /// saved it, if it was made with another torch, if its plan offloads and there is no store, or if
+  /// no plan is within the budget.
   std::shared_ptr<StepVariant> load(const MemoryBudget& budget, const OffloadTerms& offload) const;
 
   /// Saves the variant's plan. Returns the error, or "" if it was saved or there is no file.

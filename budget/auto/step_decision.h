@@ -20,9 +20,10 @@ struct StepDecision {
 /// Text of a decision; "" if more steps must be measured first.
 std::string text_of(const std::optional<StepDecision>& decision);
 
-/// Reads what text_of() of another process wrote; nullopt for "". `profile` is the step as this
-/// process has measured it, `offload` the terms of this process's store (no places: none). Throws
-/// std::invalid_argument or std::logic_error if the cuts cannot run here.
+/// Reads what text_of() of another process wrote; nullopt for "". `profile`: the step as this
+/// process has measured it. `offload`: the terms of this process's store; empty `places` mean that
+/// there is no store. Throws std::logic_error if the text is cut short, or its cuts cannot run
+/// here.
 std::optional<StepDecision> decision_from(const std::string& text, const StepProfile& profile,
                                           const OffloadTerms& offload);
 

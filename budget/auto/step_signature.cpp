@@ -16,7 +16,7 @@ namespace remat {
 
 namespace {
 
-/// A tensor subclass may have no sizes itself; its inner tensors do.
+/// Replaces tensor subclasses by their inner tensors, because a subclass may have no sizes itself.
 std::vector<at::Tensor> flattened_arguments(c10::ArrayRef<at::Tensor> arguments) {
   std::vector<at::Tensor> plain;
   for (const at::Tensor& tensor : arguments) {

@@ -42,8 +42,8 @@ StepProfile without_times(StepProfile profile) {
   return profile;
 }
 
-/// Cuts where few bytes cross, keeping all values that cross; if a step with these cuts would
-/// exceed the budget, the cuts of a plan for `profile`.
+/// Cuts where few bytes cross, with all crossing values kept. If a step with these cuts would
+/// exceed the budget, returns the cuts of a plan for `profile` instead.
 std::shared_ptr<PlannedCuts> cuts_for_measuring(const StepProfile& profile,
                                                 const MemoryBudget& budget) {
   StepCuts planned;
@@ -57,8 +57,8 @@ std::shared_ptr<PlannedCuts> cuts_for_measuring(const StepProfile& profile,
   return cuts;
 }
 
-/// Cuts for a step that saves nothing. A step that saves something differs from their expected
-/// tape.
+/// Cuts for a step that saves nothing. They expect any ops but no slots, so the first saved tensor
+/// counts as a difference from the plan.
 std::shared_ptr<PlannedCuts> cuts_for_nothing() {
   auto expected = std::make_shared<ExpectedTape>();
   expected->any_ops = true;
@@ -78,7 +78,7 @@ StepVariant::StepVariant(StepSignature signature, std::unique_ptr<StepMeasuremen
   }
   const StepProfile profile = measurement_->profile();
   digest_ = profile.digest();
-  measurement_->take_leaves();  // drops the leaves, which nobody should hold between steps
+  measurement_->take_leaves();  // releases the leaves, which nobody should hold between steps
   cuts_ = cuts_for_measuring(profile, budget);
 }
 
@@ -120,7 +120,8 @@ StepDecision StepVariant::decide(const MemoryBudget& budget, int64_t other_bytes
     plan = planner.plan(plan.least_budget_bytes);
   const int64_t plain_bytes = plan.profile->plain_peak_bytes;
   const bool takes_more = !plan.feasible || plan.predicted_peak_bytes > plain_bytes;
-  // The step fits without a plan, which would only add copies of memory that the step overwrites.
+  // The step fits as it is. A plan would need more memory, because a tape copies kept memory before
+  // the step overwrites it.
   if (plain_bytes <= bytes && takes_more) return {};
   if (!plan.feasible) return {.limit = limit_message(name, plan, budget.text())};
   return {.plan = std::move(plan)};

@@ -22,7 +22,7 @@
 
 namespace remat {
 
-/// Steps with the same ops and argument sizes. AutoCheckpoint::State guards it.
+/// Steps with the same ops and argument sizes. Guarded by the mutex of AutoCheckpoint::State.
 class StepVariant {
  public:
   /// Made from the forward of a first step. `measurement`: null if nothing is saved for backward.
@@ -51,7 +51,7 @@ class StepVariant {
   /// Adds the log of a measured step. Returns why the step does not count, or "" if it does.
   std::string add(StepLog& step, const MemoryBudget& budget);
   int measured() const { return measured_; }
-  /// Counts a step that was to be measured as this variant but turned out to be of an unknown kind.
+  /// Counts a step that was measured as this variant in vain: it had a fault, or ran other ops.
   void add_failure() { failed_ = std::min(failed_ + 1, kMostFailed); }
 
   /// Bytes of weights, and of memory that the first step left: gradients and optimizer state.

@@ -37,7 +37,7 @@ size_t slots_before(const ExpectedTape& tape, size_t record) {
   return static_cast<size_t>(end - tape.slots.begin());
 }
 
-/// True if the difference between `tape` and `other` is `difference`.
+/// True if a step that runs as `tape` says, where `other` is expected, has this first difference.
 bool differs_so(const ExpectedTape& tape, const ExpectedTape& other,
                 const TapeDifference& difference) {
   const size_t record = difference.record;

@@ -126,7 +126,7 @@ void check_leaves(const std::vector<at::Tensor>& leaves, const std::string& name
   }
 }
 
-/// Measures the step's structure, and the leaves that it uses.
+/// Measures the step's structure. Sets `leaves` to the outside tensors that need a gradient.
 std::unique_ptr<StepMeasurement> measurement_of(const StepRecording& recording,
                                                 const std::string& name,
                                                 std::vector<at::Tensor>& leaves) {

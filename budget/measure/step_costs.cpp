@@ -22,7 +22,8 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-/// Takes the largest bytes of all steps; steps differ in existing .grads and data-dependent sizes.
+/// Takes the largest bytes of all steps, because a step may find .grads or not, and sizes may
+/// depend on data.
 void StepMeasurement::fill_nodes(StepProfile& profile) const {
   const Sample& last = samples_.back();
   profile.nodes = last.nodes;
@@ -40,7 +41,8 @@ void StepMeasurement::fill_nodes(StepProfile& profile) const {
   }
 }
 
-/// A step with other nodes than the last one only tells if the result is freed before any node.
+/// The latest StepValue::released of the result in any step; -1 if unknown. A step whose nodes
+/// differ from those of the last step can only tell that the result was freed before any node.
 int32_t StepMeasurement::latest_release(size_t result) const {
   int32_t latest = 0;
   for (const Sample& sample : samples_) {
@@ -53,7 +55,7 @@ int32_t StepMeasurement::latest_release(size_t result) const {
 }
 
 /// If a value that is held at the forward's end grows, end_bytes grow, too. Only such values get a
-/// `released`, since the cuts of a measured step keep other values longer than the program does.
+/// `released`, because the cuts of a measured step keep other values longer than the program does.
 void StepMeasurement::fill_values(StepProfile& profile) const {
   for (const auto i : c10::irange(structure_.results.size())) {
     StepValue& value = profile.values[structure_.results[i].value];
@@ -73,13 +75,14 @@ void StepMeasurement::fill_values(StepProfile& profile) const {
     profile.gap_bytes = std::max(profile.gap_bytes, sample.gap_bytes);
 }
 
-/// The first of several steps is cold and is not timed.
+/// The samples whose times count: of three steps or more, all but the first, which is cold.
 c10::ArrayRef<StepMeasurement::Sample> StepMeasurement::timed() const {
   const c10::ArrayRef<Sample> all(samples_);
   return all.size() > 2 ? all.slice(1) : all;
 }
 
-/// For records that no replay has run, scales forward_us by the ratio found for other records.
+/// For kinds of records that no replay has run, estimates replay_us from forward_us by the ratio of
+/// the two in all other records.
 void StepMeasurement::fill_replay_times(StepProfile& profile) const {
   std::unordered_map<uint64_t, std::vector<double>> reruns;
   std::vector<double> tape;

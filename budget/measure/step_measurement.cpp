@@ -22,8 +22,8 @@ double us(int64_t begin_ns, int64_t end_ns) {
   return static_cast<double>(end_ns - begin_ns) / 1000;
 }
 
-/// Most bytes alive after any event from `first` to `last`. `last` may be smaller, since nodes of
-/// several devices run at once.
+/// Most bytes alive after any event from `first` to `last`. `last` may come before `first`, because
+/// nodes of several devices run at once.
 int64_t most(const std::vector<int64_t>& alive, StepLog::Moment first, StepLog::Moment last) {
   return *std::max_element(alive.begin() + first, alive.begin() + std::max(first, last) + 1);
 }
@@ -60,8 +60,8 @@ int32_t newest_of(const StepLog::Save& save, const NodesBySequence& nodes) {
 }
 
 /// The node that frees the saved tensor; -1 if backward ran no node that may have saved it. Prefers
-/// `inner`, nodes that ran inside others: an op that writes a view in place has its node inside the
-/// base's node, and the view has newer nodes, which save nothing, when the op saves its result.
+/// `inner`, the nodes that ran inside others. If an op writes a view in place and saves its result,
+/// the op's node runs inside the base's node, and the view has newer nodes, which save nothing.
 int32_t node_of(const StepLog::Save& save, const NodesBySequence& nodes,
                 const NodesBySequence& inner) {
   const int32_t node = newest_of(save, inner);

@@ -148,7 +148,8 @@ class StepRecording::Ops final : public TraceSink {
   void end_forward() { is_over_ = true; }
 
  private:
-  /// True in the forward of the first outermost region that this thread has begun, and inside it.
+  /// True for events in the forward of the first outermost region that this thread has begun,
+  /// including those of regions inside that region.
   bool is_of_step(const TraceScope& scope) {
     if (is_over_ || std::this_thread::get_id() != thread_ || scope.is_replay || !scope.whole)
       return false;
@@ -192,7 +193,7 @@ class StepRecording::Ops final : public TraceSink {
       op.end_ns = now;
       op.end_node = at::sequence_number::peek();
       op.end = next++;
-      if (number + 1 != log.ops.size()) return;  // ops inside it have made its results
+      if (number + 1 != log.ops.size()) return;  // ops inside this op have made the results
       for (size_t i = 0; i < call.info().return_count(); ++i) add_results(log, call.result(i), i);
     });
   }

@@ -44,7 +44,8 @@ class StructureBuilder {
   size_t size() const { return tape_.records().size(); }
   const StepLog::Op& op_of(size_t record) const { return log_.ops[made_.op_of[record]]; }
 
-  /// Memory that a segment has for a value gets the value's number, so cuts change no numbers.
+  /// A tape value that exists only because the tape is cut gets the number of the value that it
+  /// stands for, so that cuts change no numbers.
   void number_values() {
     uint32_t next = 0;
     for (const TapeValue& value : tape_.values()) {
@@ -211,8 +212,7 @@ class StructureBuilder {
     profile_.end_bytes = alive[log_.forward_end];
   }
 
-  /// True for a copy that remat made before a write. Such memory was made outside of the forward's
-  /// ops.
+  /// True for a copy that remat made before a write: it was made in the forward while no op ran.
   bool is_copy(const StepLog::Block& block) const {
     if (block.born > log_.forward_end) return false;
     const auto next = std::upper_bound(
@@ -268,10 +268,10 @@ class StructureBuilder {
   const Tape& tape_;
   const c10::Device device_;         // the device whose memory counts
   std::vector<uint32_t> number_of_;  // by value of the tape
-  std::vector<TapeValue> sources_;   // by value
+  std::vector<TapeValue> sources_;   // by value of the profile
   StepStructure made_;
   StepProfile& profile_ = made_.profile;
-  std::vector<uint32_t> blocks_;  // by value
+  std::vector<uint32_t> blocks_;  // by value of the profile
   std::vector<int64_t> spanned_;  // by first value of a storage: the bytes that its readers span
 };
 

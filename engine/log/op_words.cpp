@@ -30,9 +30,9 @@ bool wraps_readable_number(const at::Tensor& tensor) {
          tensor.storage().data() != nullptr;
 }
 
-/// If false, requires_grad is not compared: a copy from autocast's cache may require grad where the
-/// replay's own copy does not, and an inner tensor of a tensor subclass, whose handler calls ops
-/// below autograd, may differ in the same way.
+/// True if ops on this thread reach autograd. Otherwise requires_grad is not compared, because a
+/// cast from autocast's cache may require grad where the replay's own cast does not. Inner tensors
+/// of a tensor subclass, whose handler calls ops below autograd, may differ in the same way.
 bool autograd_sees_ops() {
   return c10::GradMode::is_enabled() && !c10::impl::tls_local_dispatch_key_set().excluded_.has(
                                             c10::DispatchKey::AutogradFunctionality);
@@ -76,7 +76,7 @@ std::string symbol_of(const c10::SymNode& node) {
   }
 }
 
-/// The object in a custom class's value; null for other objects.
+/// The C++ object that `value` holds if it is of a custom class; otherwise null.
 c10::intrusive_ptr<torch::CustomClassHolder> custom_object(const c10::IValue& value) {
   if (!value.isCustomClass()) return nullptr;
   return value.toObjectRef().getSlot(0).toCapsule();

@@ -23,7 +23,7 @@
 namespace remat {
 namespace {
 
-/// Returns 0 if the bytes are not compared.
+/// Returns 0 for a storage whose bytes are not compared, because it is on a device or too large.
 uint64_t hash_of_bytes(const c10::Storage& storage) {
   const bool is_compared =
       storage.device().is_cpu() && storage.nbytes() <= OutsideStorage::kMaxCompared;
@@ -44,7 +44,8 @@ ByteRange span_of(const at::Tensor& tensor) {
   return {begin, begin + tensor.nbytes()};
 }
 
-/// The layout with one element in place of each expanded dimension, and without lazy flags.
+/// The layout with one element in place of each expanded dimension, and without lazy conjugation
+/// and negation.
 TensorLayout distinct_layout(const at::Tensor& tensor) {
   TensorLayout layout(tensor);
   for (const auto d : c10::irange(layout.sizes.size())) {
@@ -119,16 +120,16 @@ bool OutsideStorage::has_bytes_of(const c10::Storage& storage) const {
 // Note [What a write keeps]: a replay needs a written storage as it was before the region's first
 // write, but only the bytes that it reads. So the kept bytes are those that ops of the region read
 // before the region has made them itself. They are kept in parts. Each part is copied when an op
-// first reads it, or before the first write if it was read before that write. A byte of a part that
-// the region had already written has no old value in the copy. But only an op that does not read
-// can have written it (what is read is kept first), so a replay writes it, too, before reading it.
-// The bytes that a replay may read are `known`: bytes of the parts, and bytes that ops have
-// overwritten whole without reading. Ops that write some elements without reading any (index_put_)
-// do not make bytes known: until such bytes are read they are as good as unwritten, since the
-// replay writes the same elements again. Parts are put in place in reverse order: where two
-// overlap, the first one is the older. Only the region's ops decide what is kept, never who else
-// has the storage, because kept parts are slots of an outer region, whose replay must make the same
-// slots.
+// first reads it, or before the first write if it was read before that write. If the region has
+// already written a byte of the part, the copy has no old value of that byte. A replay does not
+// need the old value: an op that reads a byte has it kept first, so only an op that did not read
+// the byte can have written it, and the replay repeats that op before anything reads the byte. The
+// bytes that a replay may read are `known`: bytes of the parts, and bytes that ops have overwritten
+// whole without reading. Ops that write some elements without reading any (index_put_) do not make
+// bytes known: until such bytes are read they are as good as unwritten, since the replay writes the
+// same elements again. Parts are put in place in reverse order: where two overlap, the first one is
+// the older. Only the region's ops decide what is kept, never who else has the storage, because
+// kept parts are slots of an outer region, whose replay must make the same slots.
 struct OutsideStorage::Written {
   struct Part {
     TensorLayout layout;
@@ -144,7 +145,7 @@ struct OutsideStorage::Written {
 
   c10::Device device;
   size_t skipped;    // Misalignment of the storage: NumPy's memory may begin anywhere.
-  WeakTensor base;   // The tensor that was written first, or its base.
+  WeakTensor base;   // The tensor that was written first; if it is a view, its base.
   GraphPlace place;  // Position of `base` in the graph.
   std::vector<Part> parts;
   ByteRanges known;

@@ -31,9 +31,9 @@ namespace {
 StorageBits results_of_regions;
 std::atomic<uint64_t> last_alias{0};
 
-constexpr size_t kMostCopied = size_t{1} << 20;  // Bytes copied from a device.
+constexpr size_t kMostCopied = size_t{1} << 20;  // Most bytes that a hash copies from a device.
 
-/// Like hash_of(), but on a GPU hashes only some elements, since they are copied to the host.
+/// Like hash_of(), but on a GPU hashes only some elements, because these are copied to the host.
 uint64_t hash_of_some(const at::Tensor& tensor) {
   const UnseenBelowAutograd unseen;
   at::Tensor some = tensor;
@@ -52,7 +52,7 @@ void wait_for(c10::Device device) {
   blocking_wait([&] { guard.synchronizeDevice(device.index()); });
 }
 
-/// An alias of a result, with a hash of the bytes that were there when it was made.
+/// An alias of a result, with a hash of the bytes that were there when the alias was made.
 struct Alias {
   uint64_t number;
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;

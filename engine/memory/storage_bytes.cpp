@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Hidden ops on tensors made over given storages.
+// Ops that scopes do not see, on tensors that are made on existing storages.
 #include <remat/engine/storage_bytes.h>
 
 #include <c10/core/InferenceMode.h>
@@ -28,8 +28,8 @@ at::Tensor as_bytes(const c10::Storage& storage) {
   return lay_out(storage, TensorLayout::flat(storage.nbytes(), c10::kByte));
 }
 
-/// Null if the storage has no memory. Unchecked access: data_ptr() of a placeholder's or fake
-/// tensor's storage would throw.
+/// Null if the storage has no memory. The access is unchecked, because data_ptr() of a
+/// placeholder's or fake tensor's storage would throw.
 const char* begin_of(const c10::Storage& storage) {
   c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
   return impl ? static_cast<const char*>(impl->_mutable_data_ptr_no_checks().get()) : nullptr;
@@ -175,7 +175,8 @@ at::Tensor on_whole_storage(const at::Tensor& value, const TensorLayout& layout,
   return lay_out(copy_into_storage(value, layout, size_bytes), layout);
 }
 
-// Copies `like` as its own class: quantized and nested tensors have fields beyond TensorImpl's.
+// Copies the TensorImpl of `like`, because quantized and nested tensors have classes with more
+// fields.
 at::Tensor view_storage(const c10::Storage& storage, const at::Tensor& like) {
   if (PlaceholderStorage::is(storage) || PlaceholderStorage::is(like.storage()))
     return lay_out(storage, TensorLayout(like));

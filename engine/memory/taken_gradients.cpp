@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Watching the memory that nodes get, for the leaves behind them.
+// Noting which memory nodes get, and separating the .grad of leaves behind them from it.
 #include <remat/engine/taken_gradients.h>
 
 #include <c10/core/GradMode.h>
@@ -26,7 +26,8 @@ namespace {
 
 using torch::autograd::Node;
 
-/// The saved tensors that one node gets in one backward; a callback of that backward owns it.
+/// The memory of the saved tensors that one node gets in one backward. A callback of that backward
+/// owns the object.
 class Given {
  public:
   Given(const Node* node, std::vector<at::Tensor> leaves)
@@ -53,7 +54,7 @@ class Given {
       if (grad.storage().use_count() > 1) {
         grad = grad.clone();
       } else if (!grad.is_inference()) {
-        // The saved tensor's counter was shared: Note [Memory that others hold].
+        // The .grad has the saved tensor's version counter: see Note [Memory that others hold].
         grad.unsafeGetTensorImpl()->set_version_counter(c10::VariableVersion(0));
       }
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Backward passes inside a region's function, for engines that are not written in C++.
+// Reporting backward passes inside a region's function: by SavedTensorEngine, and by Python's
+// engine.
 #pragma once
 
 #include <remat/engine/backward_observer.h>
@@ -14,12 +15,13 @@ namespace remat::detail {
 /// current device and streams as they are.
 ///
 /// Note [Inner backwards]: a backward inside a region's function is part of the function, so the
-/// region's scopes must see what its nodes do. Scopes belong to the thread that runs the function.
-/// On autograd's device threads the nodes would be unseen in the forward, but seen in a replay that
-/// runs on such a thread, so slots would shift.
+/// region's scopes must see what the backward's nodes do. Scopes belong to the thread that runs the
+/// function. On autograd's device threads the nodes would be unseen in the forward, but seen in a
+/// replay that runs on such a thread, so the replay would fill the wrong slots.
 ///
 /// Note [Dry backward]: autograd makes its device threads at the first backward of the process. The
-/// device of dry tensors may be registered later, and then has no thread.
+/// device of dry tensors may be registered later, and then has no thread, so the thread that starts
+/// a backward of dry tensors runs it.
 class REMAT_API OnThisThread {
  public:
   OnThisThread();
@@ -33,9 +35,9 @@ class REMAT_API OnThisThread {
 };
 
 /// Call it before a backward from `roots` to `ends` (all leaves if empty) on this thread.
-/// `accumulates`: it adds to the .grad of leaves. SavedTensorEngine makes this call for LibTorch's
-/// engine, but not for Python's. Does nothing outside regions. Throws if the region refuses the
-/// backward.
+/// `accumulates`: the backward adds to the .grad of leaves. SavedTensorEngine makes this call for
+/// LibTorch's engine, but not for Python's. Does nothing outside regions. Throws if the region
+/// refuses the backward.
 REMAT_API void before_backward_inside(const EdgeList& roots, const EdgeList& ends,
                                       bool accumulates);
 

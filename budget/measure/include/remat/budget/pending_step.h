@@ -15,15 +15,16 @@ namespace remat {
 /// A recording that outlives the call that began it. A thread has at most one, and ends it at the
 /// next step or at thread exit. No recording begins or ends while a backward runs on its thread,
 /// because the log would have nodes without an end, and LibTorch restores callbacks when a node
-/// ends. So in a backward a recording is dropped: it loses its owner, and the next begin() or
-/// cancel() outside of a backward ends it.
+/// ends. So in a backward a recording is only abandoned: it loses its owner, and the next begin()
+/// or cancel() outside of a backward ends it.
 class REMAT_API PendingStep {
  public:
   /// The calling thread's pending step, if any.
   static PendingStep& here();
 
-  /// Begins the recording of a step of `subject` for `owner`; a null `subject` is set later.
-  /// Returns null if something else is being measured, if a torch profiler runs, or in_backward().
+  /// Begins the recording of a step of `subject` for `owner`. If `subject` is not known yet, pass
+  /// null and call set_subject() later. Returns null if another step of this thread or of the
+  /// process is being measured, if a torch profiler runs, or in_backward().
   StepRecording* begin(const std::shared_ptr<const void>& owner, std::shared_ptr<void> subject);
 
   void set_subject(std::shared_ptr<void> subject) { subject_ = std::move(subject); }
@@ -31,12 +32,13 @@ class REMAT_API PendingStep {
   /// Ends the forward. The step ends when the next one begins.
   void end_forward();
 
-  /// Ends the pending recording, if there is one, without a log. In a backward, drops it.
+  /// Ends the pending recording, if there is one, without a log. In a backward, abandons it.
   void cancel();
 
   /// True if a backward runs on this thread.
   static bool in_backward();
-  /// Returns true if the pending recording belongs to `owner`; take() then returns null for it.
+  /// Makes take() return null for the pending recording if the recording belongs to `owner`.
+  /// Returns true in that case.
   bool spoil(const void* owner);
 
   /// Like cancel(), but does nothing during the forward. For code that needs LibTorch's memory
@@ -44,10 +46,10 @@ class REMAT_API PendingStep {
   void give_up();
 
   /// If the pending recording belongs to `owner`, ends it, sets `log` and returns its subject;
-  /// otherwise returns null. In a backward, drops the recording and returns null.
+  /// otherwise returns null. In a backward, abandons the recording and returns null.
   std::shared_ptr<void> take(const void* owner, StepLog& log);
 
-  /// Counts a step of `owner`, if the pending recording belongs to another one; cancels that
+  /// Counts a step of `owner`, if the pending recording belongs to another owner. Cancels the
   /// recording after several such steps.
   void wait_for_others(const void* owner);
 

@@ -23,7 +23,7 @@ inline bool counts_on(c10::Device counted, c10::Device device) {
 }
 
 /// The ops, nodes, memory and replays of one step. A moment is the number of an event, so only the
-/// order of moments matters. A plain value.
+/// order of moments matters. Copies are independent.
 struct REMAT_API StepLog {
   using Moment = uint32_t;
   static constexpr Moment kNever = ~Moment{0};
@@ -116,8 +116,8 @@ struct REMAT_API StepLog {
     std::string later_node{};
     bool goes_on = false;  ///< A node of this step ran after `later_node`
 
-    /// Explains why the nodes cannot be profiled: one runs twice, or runs after nodes of a later
-    /// backward. "" if they can.
+    /// Explains why the nodes cannot be profiled: a node has run twice, or a node of this step has
+    /// run after `later_node`. "" if they can.
     std::string fault() const;
   };
 
@@ -173,7 +173,8 @@ struct REMAT_API StepLog {
   /// for good, such as cuBLAS' workspace for each thread and stream. No tensor has that memory, and
   /// no later step allocates it again, so that memory does not count as part of a step.
   ///
-  /// True for memory of libraries: no op has returned it, and it was alive when the log ended.
+  /// True for memory of libraries: accelerator memory that no op has returned and that was alive
+  /// when the log ended.
   static bool is_of_library(const Block& block) {
     return !block.device.is_cpu() && !block.is_result && block.died == kNever;
   }

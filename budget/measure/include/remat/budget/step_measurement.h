@@ -52,8 +52,8 @@ class REMAT_API StepMeasurement {
   /// Moves them out, so only the first call returns them.
   std::vector<at::Tensor> take_leaves();
 
-  /// The profile so far, with the median times of all steps, equal records pooled, and the largest
-  /// byte counts. The profile has no times and nodes if no step has been added yet.
+  /// The profile so far, with the largest byte counts of all steps, and the median times of all
+  /// steps and of all records of one kind. It has no times and nodes if no step has been added yet.
   StepProfile profile() const;
 
  private:

@@ -21,7 +21,7 @@ class REMAT_API StepRecording {
   /// Throws RuntimeError if another recording is alive, or a torch profiler runs on this thread.
   StepRecording();
 
-  /// Makes a recording; returns null where the constructor throws.
+  /// Makes a recording; returns null if the constructor throws.
   static std::unique_ptr<StepRecording> try_make();
 
   StepRecording(const StepRecording&) = delete;

@@ -131,10 +131,9 @@ class REMAT_API OpWords {
   }
   void shrink() { words_.shrink_to_fit(); }
 
-  /// True if both ops are equal; generator positions are compared only if `draws`. If a tensor of
-  /// `replayed` has an unknown origin and the logged tensor is from outside, the two match if
-  /// may_be_unknown() is true, called with the number of the logged storage, once per pair, in
-  /// order.
+  /// True if both ops are equal. Generator positions are compared only if `draws`. A tensor of
+  /// unknown origin in `replayed` matches a logged tensor from outside if may_be_unknown(number of
+  /// the logged storage) is true; match() calls it once for each such pair, in order.
   static bool match(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed, bool draws,
                     c10::function_ref<bool(size_t number)> may_be_unknown);
 
@@ -178,7 +177,8 @@ class REMAT_API OpLog {
   /// Call it when the forward has ended. Frees unneeded memory.
   void finish() { words_.shrink(); }
 
-  /// Drops the words when a tape replaces the log, because no replay needs the words.
+  /// Frees the words and stops logging. Call it when a tape replaces the log, because no replay
+  /// needs the words then.
   void drop() {
     words_ = {};
     broken_off_ = true;

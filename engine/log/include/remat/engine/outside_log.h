@@ -101,7 +101,7 @@ class REMAT_API OutsideStorage {
   void cover(const at::Tensor& tensor);
   void cover_all();
 
-  /// Drops the kept parts, as no replay reads them.
+  /// Frees the kept parts. Call it when no replay will read them.
   void drop_kept();
 
   /// The position of `tensor` in the graph before the region's first write, if that write was to
@@ -231,7 +231,8 @@ class REMAT_API OutsideLog {
   /// require grad now.
   std::vector<at::Tensor> captured() const;
 
-  /// Call it when the function has returned: notes whether it has set a first_tensor()'s .grad.
+  /// Call it when the function has returned. Notes whether the function has set the .grad of a
+  /// storage's first_tensor().
   void finish();
   bool sets_grads() const { return sets_grads_; }
 

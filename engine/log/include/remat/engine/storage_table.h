@@ -66,7 +66,8 @@ class REMAT_API StorageTable {
       cells_[cell_of(memory_of(tensor))].origin = Origin::inside();
   }
 
-  /// Enters a result as made inside unless the table has its memory, as for views from outside.
+  /// Enters a result as made inside, unless the table has its memory already, as it has for a view
+  /// of a tensor from outside.
   void enter_result(const at::Tensor& tensor) { enter_result(tensor, Origin::inside()); }
 
   /// Like enter_result(tensor), for a result of the logged op in `made`. Memory made inside that
@@ -75,7 +76,8 @@ class REMAT_API StorageTable {
     const void* const memory = memory_of(tensor);
     if (!memory) return;
     Cell& cell = cells_[cell_of(memory)];
-    // Views of a cast keep its origin, since in either run autocast may take the cast from outside.
+    // Views of a cast keep the cast's origin, because either run may get the cast from autocast's
+    // cache, from outside.
     if (C10_UNLIKELY(cell.origin.is_cast())) return;
     if (cell.origin.is_made()) {
       if (made.is_made()) cell.origin = made;

@@ -20,10 +20,11 @@ inline constexpr const char* kResultChanged =
 
 /// Note [Results by way of data]: remat does not observe the ops that run after a region. But
 /// reading `y.data` of a result calls LibTorch's VariableHooks (Note [Data hooks]) before anybody
-/// can write through it. The bytes of the region's result are hashed at that moment, numbered among
-/// UnversionedWrites. The hash is compared when backward asks for what was saved earlier, as long
-/// as somebody has the memory. On a GPU hashing waits for the device and copies up to 1 MiB of
-/// elements, spread over the tensor, to the host; programs that never read `data` do not pay.
+/// can write through it. At that moment the result's bytes are hashed, and the hash gets the next
+/// number of UnversionedWrites. When backward asks for a tensor that was saved before, the bytes
+/// are compared with the hash, unless the memory has been freed. On a GPU hashing waits for the
+/// device and copies up to 1 MiB of elements, spread over the tensor, to the host; programs that
+/// never read `data` do not pay.
 
 // These functions are usable from any thread.
 
@@ -52,7 +53,7 @@ enum class MemoryNow {
   kElsewhere,  ///< The tensor has other memory, or another layout in its memory.
 };
 
-/// Notes that `tensor`, which is defined and has versions, has been given other memory.
+/// Notes that `tensor`, which is defined and has versions, has got other memory.
 REMAT_API void note_exchange(const at::Tensor& tensor);
 
 /// Says whether the saved tensor still has its memory. An exchange of its views does not count.

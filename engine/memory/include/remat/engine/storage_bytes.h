@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Copying and comparing storages as plain bytes.
+// Copying storages as bytes, and what is known of their memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,7 +22,8 @@ namespace remat {
 /// the bytes that a nested region keeps in a replay may never be read.
 REMAT_API at::Tensor clone_bytes(const c10::Storage& storage);
 
-/// Copies all bytes and saves the copy under the thread's scopes; `held` becomes its storage.
+/// Copies all bytes and saves the copy as autograd saves a tensor, so that the thread's scopes
+/// decide where it is kept. Sets `held` to the copy's storage.
 torch::autograd::SavedVariable keep_bytes(const c10::Storage& storage, HeldStorage& held);
 
 /// Returns a new storage of `size_bytes` with `value` at `layout`; the ops are hidden from scopes.
@@ -66,7 +67,7 @@ REMAT_API bool has_own_memory(const c10::Storage& storage);
 /// Like keep_bytes(), for `original`, a part of a storage. The copy has the part's layout, without
 /// gaps and offset.
 torch::autograd::SavedVariable keep_part(const at::Tensor& original, HeldStorage& held);
-/// True while keep_part() saves its copy. No op has saved the copy.
+/// True while keep_part() saves its copy, which is no saved tensor of an op.
 bool keeps_part();
 
 /// Writes `value`, a copy of `part`, back to `storage`; the op is hidden.
