@@ -127,7 +127,8 @@ at::Tensor RegionInput::unpacked(const std::string& region_label,
   return there;
 }
 
-/// True if the leaf is on other memory. Freed memory is reported by whoever reads it.
+/// True if the leaf is on other memory than at the beginning of the region. False for a leaf whose
+/// memory was freed, because the op that reads it reports that.
 bool RegionInput::is_exchanged(const at::Tensor& leaf) const {
   const bool has_memory = leaf.has_storage() && !is_freed(leaf);
   const bool had_memory = !has_layout(leaf) || c10::multiply_integers(meta_->sizes()) > 0;

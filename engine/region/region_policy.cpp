@@ -224,8 +224,8 @@ std::optional<Policy> RegionPolicy::decide(std::optional<size_t> rule) const {
 }
 
 std::optional<Policy> RegionPolicy::of_op(const OpInfo& op, bool is_composite) const {
-  // The wrapper that this op makes cannot be a call's result; the op's argument is kept as the
-  // collective's result.
+  // The wrapper that this op makes cannot be a call's result, so no op rule applies. The op's
+  // argument is kept, as the collective's result.
   if (op.is_of_library() && wraps_collective(op.operator_name().name)) return std::nullopt;
   return decide(table_.rule_for_op(name_of(op, is_composite)));
 }
