@@ -63,9 +63,8 @@ class LeafGrads {
   std::vector<Retained> retained_;
 };
 
-/// The .grad of captured tensors and arguments during a replay, restored afterwards. Needed because
-/// the function has already set the .grad in the forward (w.grad = None), and other regions have
-/// added to it since.
+/// Restores the .grad of captured tensors and arguments after a replay. Needed because the replay
+/// sets the .grad as the forward did (w.grad = None), but other regions have added to it since.
 class SetGrads {
  public:
   explicit SetGrads(const OutsideLog& outside);

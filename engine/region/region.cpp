@@ -29,7 +29,8 @@ namespace {
 
 std::atomic<uint64_t> last_region_id{0};
 
-/// All regions by id, guarded by regions_mutex(). Leaked: regions may die after static objects.
+/// All regions by id, guarded by regions_mutex(). Leaked, because regions may outlive static
+/// objects.
 std::map<uint64_t, Region*>& all_regions() {
   static auto& regions = *new std::map<uint64_t, Region*>;
   return regions;

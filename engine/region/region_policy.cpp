@@ -33,8 +33,8 @@ std::string_view space_of(std::string_view name) {
   return name.substr(0, name.find("::"));
 }
 
-/// Maps the name of each op that was registered at the last failed lookup to its overloads: the
-/// dispatcher cannot find an op by its name alone.
+/// Maps the name of each op that was registered at the last failed lookup to its overloads. Needed
+/// because the dispatcher cannot find an op by its name alone.
 using RegisteredOps = std::map<std::string, std::set<std::string>>;
 
 bool has_op(const RegisteredOps& ops, const NamedOp& op) {

@@ -74,7 +74,7 @@ class REMAT_API NamedCalls {
   /// forward. A policy need not be asked about the op again.
   virtual bool knows_next_op() const { return false; }
 
-  /// True if the memory of `tensor` came to the function as a bare storage: see Origin::given().
+  /// True if the memory of `tensor` got its values without an op: see Origin::given().
   virtual bool is_given(const at::Tensor& tensor) const = 0;
 
   /// Returns the number of earlier ops called `name`, which includes the NameScope, and adds one.
