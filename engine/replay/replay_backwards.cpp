@@ -60,8 +60,8 @@ void ReplayBackwards::check_stays_inside(const EdgeList& roots) const {
   });
 }
 
-// Without the check, the replay would run hooks that did not exist in the forward, on gradients
-// that nobody has asked for.
+// Compares the number of hooks, because otherwise a replay would run hooks that did not exist in
+// the forward, on gradients that nobody has asked for.
 void ReplayBackwards::before_hooks(size_t count) {
   if (progress_.compares_backward()) {
     const size_t number = begun_++;

@@ -151,7 +151,7 @@ Origin ReplayMemory::enter_wrapper(const at::Tensor& wrapper) {
   Origin origin = storages_.find_made(inner);
   if (origin.is_unknown()) {
     std::vector<const void*> memories = InnerVersions::memories(inner);
-    for (const void*& memory : memories) {  // An argument may be another tensor now.
+    for (const void*& memory : memories) {  // To the forward's address, if it has moved.
       const Origin part = storages_.find(memory);
       if (part.is_outside()) memory = region_.outside()[part.number()].address();
     }
