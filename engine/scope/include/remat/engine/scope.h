@@ -143,7 +143,8 @@ class REMAT_API Scope {
   /// Pops this scope. Call it before the destructor, because destroying parts may run user code.
   void leave();
 
-  /// For a replay: shows its ops only to the replay `replay_id` and the scopes around that replay.
+  /// For a replay: shows its ops only to the replay `replay_id` and the scopes around that replay,
+  /// or to no other scope if `replay_id` is 0.
   void hide_ops_up_to(uint64_t replay_id);
 
  private:
