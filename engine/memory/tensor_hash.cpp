@@ -41,9 +41,9 @@ class BytesHash {
   uint64_t rest_ = 0;
 };
 
-/// Hashes elements that are not contiguous or have lazy signs (conjugated and negated views) as if
-/// they were plain and contiguous. Takes no memory, because a copy would count in the measured
-/// peaks of the steps being compared.
+/// Hashes elements that are not contiguous or have lazy signs (conjugated and negated views) like a
+/// contiguous copy with the signs applied. Makes no such copy, because its memory would count in
+/// the measured peaks of the steps being compared.
 class StridedHash {
  public:
   explicit StridedHash(const at::Tensor& tensor)
@@ -101,8 +101,8 @@ uint64_t hash_of(const at::Tensor& tensor) {
   if (PlaceholderStorage::is(tensor.storage()) || is_freed(tensor) || tensor.is_meta()) return 0;
   if (!tensor.is_cpu() && !has_memory(tensor.storage())) return 0;
   const UnseenBelowAutograd unseen;
-  // Negation is resolved for integers, which have no sign bit, and for complex numbers, whose zeros
-  // LibTorch does not negate.
+  // StridedHash negates by flipping the sign bit. Integers have none, and LibTorch does not negate
+  // the zeros of complex numbers, so for both a negated view is resolved first.
   const bool has_sign = at::isFloatingType(tensor.scalar_type());
   at::Tensor data = has_sign ? tensor : tensor.resolve_neg();
   if (!data.is_cpu()) data = at::_to_copy(data, data.options().device(c10::kCPU));

@@ -115,8 +115,8 @@ void BackwardPasses::release(size_t index) noexcept {
   c10::SmallVector<at::Tensor, 2> values;  // Destroyed after the lock is released.
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& pass : passes_) {
-    // A running pass belongs to the thread that runs it, which sees that the slot is dead. In other
-    // states a pass has no value yet, or its end frees the value.
+    // Only a pass that is done has a value to free here. A new pass has none. The values of a
+    // running pass belong to its thread, which skips dead slots; the pass's end frees the rest.
     if (pass->state == Pass::State::kDone) values.push_back(take(pass->values, index));
   }
   if (last_) values.push_back(take(*last_, index));
@@ -184,7 +184,7 @@ void BackwardPasses::run(Pass& pass) {
   if (error) std::rethrow_exception(error);
 }
 
-/// True if no replay can follow. Also false if nothing is kept for replays: nothing is to be freed.
+/// True if no replay can follow and values are kept for replays, which can then be freed.
 bool BackwardPasses::is_last(const ReplayedSlots& values) const {
   const bool is_kept = torch::autograd::get_current_graph_task_keep_graph();
   if (is_kept || passes_.size() > 1 || !region_.keeps_for_replays()) return false;

@@ -21,13 +21,14 @@
 namespace remat {
 namespace {
 
-/// The storage that the call made for `output`; null if there is none, or it is freed.
+/// The storage of the product that `output` is on; null if there is none, or it has been freed.
 const void* made_storage_of(const CallOutput& output, const CallLog& calls) {
   const bool is_made = output.source == CallOutput::Source::kProduct;
   return is_made ? calls.product(output.product).made_storage() : nullptr;
 }
 
-/// Notes `output`, at `position` of its call, if it is the tensor `kept`.
+/// Adds `position`, that of `output` among the call's results, to kept.results if `output` is the
+/// kept tensor. Requires that both are on one storage.
 void note_result(KeptTensor& kept, const CallOutput& output, size_t position) {
   const bool is_it = kept.storage.address() && kept.layout && *kept.layout == output.layout;
   if (is_it) kept.results.push_back(static_cast<uint32_t>(position));

@@ -35,7 +35,8 @@ void note_memory(const at::Tensor& tensor) {
   if (memory_of(tensor)) note_other_versions(tensor.storage().unsafeGetStorageImpl());
 }
 
-/// True if both tensors have the same memory and layout, as in `w.data *= 2`.
+/// True if both tensors have the same memory and layout. An assignment then changes nothing: the
+/// last step of `w.data *= 2` assigns to w the memory that it has.
 bool is_alike(const at::Tensor& tensor, const at::Tensor& other) {
   return has_layout(tensor) && has_layout(other) && memory_of(tensor) == memory_of(other) &&
          TensorLayout(tensor) == TensorLayout(other);

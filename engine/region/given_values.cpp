@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Finding writes in a backward to saved tensors that a region has given to it.
+// Finding writes in a backward to saved tensors that a region has handed to it.
 #include "given_values.h"
 
 #include <c10/util/Exception.h>
@@ -22,7 +22,8 @@ void GivenValues::add(std::shared_ptr<const Region> region, const Slot& slot,
       value);
 }
 
-// Under hooks others count as having the memory, since a store's reference looks like theirs.
+// Under hooks others always count as having the memory, because a reference of theirs cannot be
+// told from a store's.
 void GivenValues::add(std::shared_ptr<const Region> region, const KeptTensor& kept,
                       const at::Tensor& value, bool is_hooked) {
   add(std::move(region),
@@ -68,8 +69,9 @@ const char* GivenValues::seen_by(const Given& given, bool is_retained) const {
 }
 
 /// True if another saved tensor had the same memory in the forward and would show the write.
-/// Without hooks only another copy that the same node got counts: on the same memory a tensor is as
-/// in plain code, and another node either has read its copy before, or plain code raises.
+/// Without hooks, the other tensor counts only if the same node got it on other memory. On the same
+/// memory it shows the write as in plain code. Another node has read it before the write, or else
+/// plain code raises, too.
 bool GivenValues::has_twin(const Given& given) const {
   return std::any_of(all_.begin(), all_.end(), [&](const Given& other) {
     if (other.slot == given.slot && other.kept == given.kept) return false;

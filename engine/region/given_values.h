@@ -19,17 +19,18 @@ class Region;
 
 /// Note [Writes in a backward]: the backward of a custom function may write in place what it has
 /// saved. In plain code everybody who has that memory sees the write: an attribute of the context,
-/// another saved tensor, the next backward of a retained graph. Saved-tensor hooks would decide
-/// whether a saved tensor is that memory or a copy. A region gives backward a tensor that it has
-/// made again, or that a store has brought back, and cannot know what hooks would have done. So
+/// another saved tensor, the next backward of a retained graph. With saved-tensor hooks, the hooks
+/// decide whether a saved tensor is that memory or a copy. A region hands backward a tensor that it
+/// has made again, or that a store has brought back, and cannot know what hooks would have done. So
 /// versions are compared at the end of the pass, and a write that somebody may see raises.
 class GivenValues {
  public:
-  /// Notes that backward has got `value` of `slot`, whose tensor hooks would have got in plain
-  /// code. `others_have_it`: the memory of the forward still exists.
+  /// Notes that backward has got `value` of `slot`. In plain code the user's saved-tensor hooks
+  /// would have got the slot's tensor. `others_have_it`: the forward's memory still exists.
   void add(std::shared_ptr<const Region> region, const Slot& slot, const at::Tensor& value,
            bool others_have_it);
-  /// Notes that backward has got `value`, which a store or the options' hooks have brought back.
+  /// Notes that backward has got `value` of `kept`, which a store or the options' hooks have
+  /// brought back. `is_hooked`: see BackwardPasses::note_kept().
   void add(std::shared_ptr<const Region> region, const KeptTensor& kept, const at::Tensor& value,
            bool is_hooked);
 

@@ -25,10 +25,10 @@ namespace remat {
 
 /// Note [The .grad of a replay]: a function that calls backward() has accumulated into its leaves
 /// in the forward. Its replay calls backward() again. Meanwhile each leaf has the .grad that it had
-/// before the first time; the real .grad is restored when the replay ends. If the forward added to
-/// a .grad in place, the earlier value is gone. Then the leaf has an undefined .grad, so code that
-/// reads it differs from the forward. If a sum replaced the .grad (create_graph, retain_grad()),
-/// the region has kept the earlier one.
+/// before the forward called backward(); the replay's end restores the present .grad. If the
+/// forward added to a .grad in place, the earlier value is gone. Then the leaf has an undefined
+/// .grad, so code that reads it differs from the forward. If a sum replaced the .grad
+/// (create_graph, retain_grad()), the region has kept the earlier one.
 class LeafGrads {
  public:
   explicit LeafGrads(const Region& region) : region_(region) {}
@@ -42,8 +42,9 @@ class LeafGrads {
   /// Sets aside the .grad that retain_grad() has given to those of `tensors` that are not leaves.
   void set_aside_retained(c10::ArrayRef<at::Tensor> tensors);
 
-  /// Removes the retain_grad() hooks of tensors reachable from `roots`, except of the tensors in
-  /// `but`, and except on nodes for which `is_own` is true.
+  /// Removes the retain_grad() hooks on nodes reachable from `roots`, until the destructor puts
+  /// them back. Leaves the hooks of the tensors in `but`, and those on nodes for which `is_own` is
+  /// true.
   void take_retained(const EdgeList& roots, c10::ArrayRef<at::Tensor> but,
                      c10::function_ref<bool(const torch::autograd::Node&)> is_own);
 
@@ -62,9 +63,8 @@ class LeafGrads {
   std::vector<Retained> retained_;
 };
 
-/// The .grad of captured tensors and arguments during a replay, restored afterwards. Needed because
-/// the function has already set the .grad in the forward (w.grad = None), and other regions have
-/// added to it since.
+/// Restores the .grad of captured tensors and arguments after a replay. Needed because the replay
+/// sets the .grad as the forward did (w.grad = None), but other regions have added to it since.
 class SetGrads {
  public:
   explicit SetGrads(const OutsideLog& outside);
@@ -75,7 +75,8 @@ class SetGrads {
  private:
   std::vector<at::Tensor> tensors_;
   std::vector<at::Tensor> grads_;
-  // False if the function sets no .grad. A new .grad may then be another thread's, and stays.
+  // False if the function sets no .grad. Then a .grad that was undefined before the replay stays as
+  // it is, because another thread may have set it.
   bool sets_new_;
 };
 

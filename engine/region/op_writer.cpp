@@ -23,7 +23,7 @@ auto drop_unless_released(OpWords& words) {
   return c10::make_scope_exit([&words] { words.drop_open(); });
 }
 
-/// Notes arguments of an op in memory that no op has filled: given tensors, and storages.
+/// Notes arguments whose memory may have values that no op wrote: given tensors, and storages.
 void note_host_memory(OpWords* words, const OpCall& call, c10::ArrayRef<SeenTensor> seen,
                       StorageTable& storages) {
   const c10::ArrayRef<OpTensor> tensors = call.tensors();

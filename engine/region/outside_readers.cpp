@@ -21,12 +21,13 @@
 namespace remat {
 namespace {
 
-/// True if a replay of the region would read the storage as others have left it.
+/// True if the region only reads the storage, so that a replay would read what others have written
+/// there since.
 bool is_only_read(const OutsideStorage& outside) {
   if (!outside.has_storage() || outside.is_written() || outside.is_cast()) return false;
   if (!outside.is_read() && !outside.is_argument()) return false;
-  // False for a parameter, because a replay must use the leaf itself, not a copy. Plain code saves
-  // most weights, too, and then raises.
+  // False for a parameter, because a replay must use the leaf itself, not a copy. A write to most
+  // weights raises in plain code, too, because autograd has saved them.
   const at::Tensor first(outside.first_tensor().lock());
   return !first.defined() || !is_parameter(first);
 }
@@ -34,8 +35,8 @@ bool is_only_read(const OutsideStorage& outside) {
 /// A region's id, and the number of a storage in its OutsideLog.
 using Reader = std::pair<uint64_t, size_t>;
 
-/// The storages read by regions that this thread has closed. Nothing is entered while regions run,
-/// because each closed region is scanned once, when an op writes after the region's end.
+/// The storages read by regions that this thread has closed. A region enters nothing while it runs.
+/// Each closed region is scanned once, before the first op that writes after the region's end.
 ///
 /// Refers to regions by id, so it keeps nothing alive. While a region lives, the addresses of
 /// storages that it has read are not reused.
@@ -98,7 +99,7 @@ class Readers {
   static constexpr size_t kFew = 1024;
 
   std::unordered_map<const void*, std::vector<Reader>> readers_;  // By storage address.
-  size_t count_ = 0;                                              // Number of readers, or more.
+  size_t count_ = 0;                                              // At least the number of readers.
   size_t most_ = kFew;
 };
 

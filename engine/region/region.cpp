@@ -29,7 +29,8 @@ namespace {
 
 std::atomic<uint64_t> last_region_id{0};
 
-/// All regions by id, guarded by regions_mutex(). Leaked: regions may die after static objects.
+/// All regions by id, guarded by regions_mutex(). Leaked, because regions may outlive static
+/// objects.
 std::map<uint64_t, Region*>& all_regions() {
   static auto& regions = *new std::map<uint64_t, Region*>;
   return regions;
@@ -248,7 +249,7 @@ at::Tensor Region::shared_value(const Slot& slot, at::Tensor value) const {
   const bool is_shared =
       memory && !memory->is_hooked() && !memory->is_gone() && change_of(slot).empty();
   const auto where = [&] { return c10::str("[replay] ", label(), ", slot ", slot.index); };
-  // If not compared, the user has allowed the replay's values to differ.
+  // Not compared where the region's options allow the replay's values to differ.
   const bool is_compared =
       determinism() != Determinism::kNone && is_exact() && intercept() && preserve_rng();
   const at::Tensor expected = is_compared ? value : at::Tensor();
@@ -281,7 +282,7 @@ size_t Region::live_end(size_t end) const {
   return end;
 }
 
-// Gives up what only later slots need, because a replay runs up to the last live slot.
+// Gives up what only slots after the last live one need, because no replay gets that far.
 void Region::release_unneeded() noexcept {
   std::shared_ptr<const Replayer> replayer;  // These are destroyed after the lock is released.
   std::vector<CallProduct::Held> values;
@@ -306,7 +307,8 @@ std::vector<CallProduct::Held> Region::release_products() noexcept {
   return calls_ ? calls_->release_from(0) : std::vector<CallProduct::Held>();
 }
 
-// Keeps a replayer that has a tape: without a function, no user object can own itself through it.
+// Drops a replayer that calls a function, because the function may own a tensor of the replay,
+// whose graph owns this region. A replayer with a tape has no function, so it stays.
 void Region::end_with_replay() noexcept {
   std::shared_ptr<const Replayer> replayer;  // Destroyed after the lock is released.
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -40,7 +40,7 @@ RegionInput::RegionInput(size_t position, const at::Tensor& tensor) : position_(
   const SavedOriginalGuard original(tensor);
   data_ = torch::autograd::SavedVariable(variable_data(tensor), /*is_output=*/false);
   if (tensor.requires_grad()) {
-    // A stale view is checked first: without a node it looks like a leaf.
+    // Stale views are checked first, because without a node they look like leaves.
     kind_ = is_stale_view(tensor) ? Kind::kStaleView
             : tensor.is_leaf()    ? Kind::kLeaf
                                   : Kind::kNonLeaf;
@@ -53,14 +53,14 @@ RegionInput::RegionInput(size_t position, const at::Tensor& tensor) : position_(
   }
 }
 
-/// The argument itself, if it is a leaf or requires no gradient and is still alive.
+/// The argument itself if it is still alive, and either is a leaf or requires no gradient.
 at::Tensor RegionInput::original() const {
   const bool is_kept = tensor_ && kind_ != Kind::kStaleView;
   return is_kept ? at::Tensor(tensor_->lock()) : at::Tensor();
 }
 
 void RegionInput::finish_forward() {
-  // The function may have called requires_grad_() itself, as it will in a replay.
+  // Read after the function has run, because it may call requires_grad_(), also in a replay.
   if (const at::Tensor now = original(); now.defined()) requires_grad_ = now.requires_grad();
   if (!tensor_ || kind_ != Kind::kStaleView) return;
   const at::Tensor tensor(tensor_->lock());
@@ -127,7 +127,8 @@ at::Tensor RegionInput::unpacked(const std::string& region_label,
   return there;
 }
 
-/// True if the leaf is on other memory. Freed memory is reported by whoever reads it.
+/// True if the leaf is on other memory than at the beginning of the region. False for a leaf whose
+/// memory was freed, because the op that reads it reports that.
 bool RegionInput::is_exchanged(const at::Tensor& leaf) const {
   const bool has_memory = leaf.has_storage() && !is_freed(leaf);
   const bool had_memory = !has_layout(leaf) || c10::multiply_integers(meta_->sizes()) > 0;

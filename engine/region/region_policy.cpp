@@ -33,8 +33,8 @@ std::string_view space_of(std::string_view name) {
   return name.substr(0, name.find("::"));
 }
 
-/// Maps the name of each op that was registered at the last failed lookup to its overloads: the
-/// dispatcher cannot find an op by its name alone.
+/// Maps the name of each op that was registered at the last failed lookup to its overloads. Needed
+/// because the dispatcher cannot find an op by its name alone.
 using RegisteredOps = std::map<std::string, std::set<std::string>>;
 
 bool has_op(const RegisteredOps& ops, const NamedOp& op) {
@@ -224,8 +224,8 @@ std::optional<Policy> RegionPolicy::decide(std::optional<size_t> rule) const {
 }
 
 std::optional<Policy> RegionPolicy::of_op(const OpInfo& op, bool is_composite) const {
-  // The wrapper that this op makes cannot be a call's result; the op's argument is kept as the
-  // collective's result.
+  // The wrapper that this op makes cannot be a call's result, so no op rule applies. The op's
+  // argument is kept, as the collective's result.
   if (op.is_of_library() && wraps_collective(op.operator_name().name)) return std::nullopt;
   return decide(table_.rule_for_op(name_of(op, is_composite)));
 }

@@ -30,8 +30,8 @@ bool overlap(const ByteRange& some, const ByteRange& other) {
 }
 
 /// True if the layouts share bytes. An op may split its result into interleaved parts with their
-/// own version counters (unsafe_chunk in LSTM cells). Layouts of very many runs count as
-/// overlapping only if they are equal.
+/// own version counters (unsafe_chunk in LSTM cells). Layouts with too many contiguous runs to list
+/// count as overlapping only if they are equal.
 bool overlap(const TensorLayout& some, const TensorLayout& other) {
   if (some == other) return true;
   const auto runs = runs_of(some);

@@ -60,8 +60,8 @@ void ReplayBackwards::check_stays_inside(const EdgeList& roots) const {
   });
 }
 
-// Without the check, the replay would run hooks that did not exist in the forward, on gradients
-// that nobody has asked for.
+// Compares the number of hooks, because otherwise a replay would run hooks that did not exist in
+// the forward, on gradients that nobody has asked for.
 void ReplayBackwards::before_hooks(size_t count) {
   if (progress_.compares_backward()) {
     const size_t number = begun_++;
@@ -99,7 +99,8 @@ void ReplayBackwards::after_backward(c10::ArrayRef<at::Tensor> gradients) {
   if (progress_.stopped()) progress_.stop();
 }
 
-// A backward inside the function runs hooks again, including hooks that were set after the forward.
+// Gradients may differ from the forward's, because a backward inside the function also runs hooks
+// that were set after the forward.
 void ReplayBackwards::compare_gradients(c10::ArrayRef<at::Tensor> gradients) {
   const size_t number = with_gradients_++;
   const auto& forward = region_.inner_backwards().gradients;

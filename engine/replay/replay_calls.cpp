@@ -63,7 +63,7 @@ NamedCalls::Action ReplayCalls::begin(const NamedCall& call, c10::ArrayRef<at::T
   }
   if (progress_.stopped()) {
     progress_.stop();
-    open_.push_back(nullptr);  // An exception is already leaving the function.
+    open_.push_back(nullptr);  // stop() returns if an exception is already leaving the function.
     return Action::kRun;
   }
   return progress_.or_fail_unless_users([&] { return begin_recorded(call, arguments); });
@@ -218,13 +218,14 @@ at::Tensor ReplayCalls::make_output(const CallRecord& record, const CallOutput& 
   if (!output.requires_grad || tensor.requires_grad()) return tensor;
   put_in_graph(record, tensor);
   if (output.has_node) return tensor;
-  // A view made with grad mode off requires grad as its base does, and has no node.
+  // The forward made this view with grad mode off, so it requires grad as its base, without a node.
   const Unseen unseen;
   const c10::AutoGradMode grad(false);
   return at::alias(tensor);
 }
 
-// With grad mode off, too, a view requires grad if its base does.
+// Sets the grad mode of the forward. A view made with grad mode off has no node, but requires grad
+// if its base does.
 at::Tensor ReplayCalls::view_of(const at::Tensor& argument, const CallOutput& output) {
   const TensorLayout layout = output.view.layout_on(argument);
   const bool is_plain = layout.dtype == argument.scalar_type() &&
@@ -236,7 +237,8 @@ at::Tensor ReplayCalls::view_of(const at::Tensor& argument, const CallOutput& ou
   return at::as_strided(argument, layout.sizes, layout.strides, layout.offset);
 }
 
-// Gives `argument` the node as an in-place op would, so that other views of its base change, too.
+// Puts `argument` behind a node of the skipped call, as an in-place op would. If `argument` is a
+// view, its base and the base's other views change, too.
 void ReplayCalls::put_written_in_graph(const CallRecord& record, const at::Tensor& argument) {
   const auto* const meta = torch::autograd::impl::get_view_autograd_meta(argument);
   const bool is_view = meta && meta->has_bw_view() &&

@@ -23,7 +23,7 @@ std::string describe(c10::ArrayRef<uint64_t> words, const NamedCall* call) {
 constexpr const char* kOtherViews =
     " A dispatch mode round the forward or the backward alone makes reshape call other views.";
 
-/// True if a policy made a call of an op.
+/// True if `call` is an op that a policy has made a named call.
 bool is_op(const NamedCall& call) {
   return call.name.find("::") != std::string::npos;
 }
@@ -74,7 +74,7 @@ void ReplayComparison::call_missing(const NamedCall& expected, size_t slot) cons
 
 void ReplayComparison::compare(c10::ArrayRef<SeenTensor> seen, size_t slot, const NamedCall* call) {
   const c10::ArrayRef<uint64_t> logged = region_.ops().at(position_);
-  // The forward stopped logging. Or it is still running, and a backward inside its function has
+  // Either the forward stopped logging, or it is still running: a backward inside its function has
   // started this replay, which has got further than the log.
   if (logged.empty() && (region_.ops().broken_off() || !region_.closed())) return;
   const c10::ArrayRef<uint64_t> replayed = words_.get();

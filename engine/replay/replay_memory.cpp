@@ -91,7 +91,8 @@ ReplayMemory::ReplayMemory(const Region& region)
     outside_[i].shadow = outside[i].unpacks_afresh() ? storage : clone_bytes(storage).storage();
     if (const ByteRanges* const known = outside[i].known()) outside_[i].known = *known;
     storages_.enter(outside_[i].shadow.unsafeGetStorageImpl(), Origin::outside(i));
-    // Counts as made in an outer region, too, if a backward in its function runs this replay.
+    // If a backward in an outer region's function runs this replay, outer scopes count the shadow
+    // as made inside.
     OpObserver::all_adopt(outside_bytes(i));
   }
 }
@@ -113,7 +114,7 @@ c10::Storage ReplayMemory::shadow_of_argument(size_t i) const {
 }
 
 void ReplayMemory::enter_argument(size_t i, const at::Tensor& input, int64_t moved) {
-  // An argument that hooks kept comes back on another storage.
+  // Entered again, because an argument that hooks have kept comes back on another storage.
   const c10::ArrayRef<Origin> origins = region_.outside().arguments();
   if (i >= origins.size() || !input.defined() || !origins[i].is_outside()) return;
   const void* const memory =
@@ -138,7 +139,7 @@ void ReplayMemory::enter_parts(const at::Tensor& input, size_t number) {
 
 Origin ReplayMemory::origin_of(const at::Tensor& tensor, const void* memory) const {
   if (C10_LIKELY(memory)) return storages_.find(memory);
-  // Memory that was freed since may have a shadow.
+  // The tensor's memory was freed, but the storage may have a shadow.
   const Origin origin =
       is_freed(tensor) ? storages_.find(tensor.storage().unsafeGetStorageImpl()) : Origin::inside();
   return origin.is_outside() ? origin : Origin::inside();
@@ -150,7 +151,7 @@ Origin ReplayMemory::enter_wrapper(const at::Tensor& wrapper) {
   Origin origin = storages_.find_made(inner);
   if (origin.is_unknown()) {
     std::vector<const void*> memories = InnerVersions::memories(inner);
-    for (const void*& memory : memories) {  // An argument may be another tensor now.
+    for (const void*& memory : memories) {  // To the forward's address, if it has moved.
       const Origin part = storages_.find(memory);
       if (part.is_outside()) memory = region_.outside()[part.number()].address();
     }
@@ -284,7 +285,7 @@ void ReplayMemory::check_read(const OpCall& call, const at::Tensor& tensor, size
               kGiveMemoryBack);
   outside.check_inner(tensor, /*may_be_copy=*/outside_[number].is_wrapper_made_again,
                       [&] { return at_slot(region_, slot) + ", op " + call.info().name(); });
-  // An argument that hooks have copied has its own version counter.
+  // The tensor may be an argument that hooks have copied. A copy's version counter tells nothing.
   if (outside.address() != memory_of(tensor)) return;
   outside.check_unchanged(tensor,
                           [&] { return at_slot(region_, slot) + ", op " + call.info().name(); });

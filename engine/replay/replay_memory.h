@@ -56,7 +56,7 @@ class REMAT_API ReplayMemory {
   void enter_argument(size_t i, const at::Tensor& input, int64_t moved);
 
   Origin origin_of(const at::Tensor& tensor) const { return origin_of(tensor, memory_of(tensor)); }
-  /// Returns the tensor that ops get in place of `tensor`, on `memory`, with its origin.
+  /// Returns the tensor that ops get in place of `tensor`, and its origin. `tensor` is on `memory`.
   SeenTensor see(const at::Tensor& tensor, const void* memory);
   /// Returns the tensor that ops get in place of `tensor`.
   at::Tensor stand_in(const at::Tensor& tensor);

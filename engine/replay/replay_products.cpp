@@ -67,7 +67,8 @@ const NamedCall& ReplayProducts::call_of(size_t number) const {
   return region_.calls().records()[region_.calls().product(number).call()].call;
 }
 
-/// Returns the kept value's storage; without a value, uninitialised memory or a placeholder.
+/// Returns the kept value's storage. If no value is kept, returns uninitialised memory if a later
+/// call's value goes there, else a placeholder.
 c10::Storage ReplayProducts::storage_in_place_of(size_t number) {
   if (const at::Tensor& value = value_of(number); value.defined()) return value.storage();
   const CallProduct& record = region_.calls().product(number);

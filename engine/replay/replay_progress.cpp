@@ -20,7 +20,8 @@
 namespace remat {
 namespace {
 
-/// An op whose arguments have at most this many elements takes no longer than the stop.
+/// An op whose arguments have at most this many elements runs, which takes no longer than to throw
+/// the stop: see Note [The last op].
 constexpr int64_t kMostElementsToRun = 8192;
 
 }  // namespace
@@ -163,8 +164,8 @@ void ReplayProgress::stop() {
 }
 
 // Compares positions in the log, because a custom function saves tensors without an op, and another
-// tensor of the same shape could go unnoticed. If this check throws while an exception leaves a
-// named call, which keeps its arguments then, the call's exception wins.
+// tensor of the same shape could go unnoticed. A named call that ends with an exception saves its
+// arguments then. If this check throws at that moment, the call's exception wins.
 void ReplayProgress::check_position(const at::Tensor& tensor) const {
   if (!compares() || region_.ops().broken_off() || count_ >= region_.slots().size()) return;
   const Slot& slot = region_.slots()[count_];
@@ -185,7 +186,8 @@ void ReplayProgress::check(const at::Tensor& tensor) const {
               "[replay] ", region_.label(), ", slot ", slot.index,
               ": expected the tensor from outside the region as the forward saved it. Do not "
               "write it in the region or between forward and backward, or use a clone.");
-  // A module's argument may come through a view: CommDebugMode sets hooks that make one.
+  // A parameter may have another position in the graph, because CommDebugMode sets hooks that pass
+  // a module's arguments through a view.
   const bool may_be_elsewhere = region_.determinism() == Determinism::kNone ||
                                 (slot.meta.requires_grad() && is_parameter(tensor));
   const bool fits = may_be_elsewhere ? slot.meta.matches_data(tensor) : slot.meta.matches(tensor);
@@ -205,7 +207,7 @@ void ReplayProgress::check(const at::Tensor& tensor) const {
   mismatch(slot.index, slot.meta.str(), got.str(), place);
 }
 
-/// While ops are not compared, the saving op tells tensors of equal shape apart.
+/// Checks the saving op where ops are not compared, because shapes alone may be equal by chance.
 bool ReplayProgress::is_saved_by_same_op(const Slot& slot) const {
   return !region_.intercept() || compares() || slot.op == op_.info;
 }

@@ -44,8 +44,8 @@ class REMAT_API ReplayProgress {
            is_own_code();
   }
 
-  /// While not watched, the running code does not count. That is so while a SAVE call that threw in
-  /// the forward runs to throw again, and until a skipped call has its results. look_away() nests.
+  /// False while the running code is neither compared nor fills slots: a SAVE call that threw in
+  /// the forward runs to throw again, or a skipped call has no results yet. look_away() nests.
   bool is_watched() const { return unwatched_ == 0; }
   void look_away() { ++unwatched_; }
   void watch_again() { --unwatched_; }
@@ -76,7 +76,8 @@ class REMAT_API ReplayProgress {
   /// Number of slots passed.
   size_t slot_count() const { return count_; }
 
-  /// Throws the body's stop. If no exception may leave the running code, that code ends first.
+  /// Throws the body's stop. Returns if no exception may leave the running code (a backward, a
+  /// destructor); that code then runs to its end first.
   void stop();
   /// Stops, or lets the function return, if every needed slot is filled. `saved` is the tensor that
   /// autograd has just saved, if any.

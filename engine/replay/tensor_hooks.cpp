@@ -32,8 +32,9 @@ size_t count_of(const NodePtr& node) {
   return node ? node->tensor_pre_hooks().size() : 0;
 }
 
-/// True if `node` is no longer the tensor's grad_fn. Before that, the node must keep the one hook
-/// that calls the tensor's hooks, even once those are removed. LibTorch would not set it again.
+/// True if `node` is no longer the tensor's grad_fn. As long as it is, the node must keep its hook
+/// that calls the tensor's hooks, even if the tensor has none left, because LibTorch would not set
+/// that hook again.
 bool has_left(const at::Tensor& tensor, const NodePtr& node) {
   return torch::autograd::impl::get_autograd_meta(tensor)->grad_fn_ != node;
 }
@@ -53,7 +54,7 @@ TensorHooks::TensorHooks(c10::ArrayRef<at::Tensor> arguments, c10::ArrayRef<at::
   of_language_ = body.keep_hooks(tensors_);
 }
 
-// In reverse order: several tensors may share a node.
+// In reverse order, because several tensors may share a node, and the first saw it unchanged.
 TensorHooks::~TensorHooks() {
   for (size_t i = tensors_.size(); i > 0; --i) restore(tensors_[i - 1], kept_[i - 1]);
 }

@@ -89,7 +89,8 @@ void wait_for_functional(const at::Tensor& tensor) {
   blocking_wait([&] { c10d::wait_tensor(tensor); });
 }
 
-// Check the size first, because c10d leaks about 100 bytes for each thread that waits.
+// Does not wait if no collective is registered, because c10d leaks about 100 bytes for each thread
+// that waits.
 void wait_for_functional_in(const at::Tensor& tensor) {
   if (C10_LIKELY(c10d::get_work_registry_size() == 0)) return;
   wait_for_functional(tensor);

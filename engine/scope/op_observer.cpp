@@ -35,7 +35,7 @@ bool is_given(const at::Tensor& tensor) {
 }
 
 // Note [Who sees an op]: the outermost scope sees an op first, since an outer replay replaces
-// tensors from outside by its own, and all inner scopes must see those. A replay inside other
+// tensors from outside by shadows, and all inner scopes must see the shadows. A replay inside other
 // scopes (a backward in a region's function) is not part of what these scopes do, so its ops are
 // shown only to the replay in which its region was made, if any, and not for comparison. But
 // tensors that the inner replay makes count as made in all these scopes.

@@ -67,8 +67,8 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
     TORCH_CHECK_VALUE(meta_->matches_data(tensor), "[saved_tensors_hooks] unpack: expected ",
                       meta_->str(), ", got ", TensorMeta(tensor).str(),
                       ". Return a tensor equal to the one that pack was given.");
-    // Hooks that keep the tensor itself bypass autograd's own check. A copy has another version
-    // counter and may differ from the tensor.
+    // Autograd checks no version under hooks, so a write goes unnoticed if the hooks have kept the
+    // tensor itself. A copy passes, because it has another version counter.
     TORCH_CHECK(!version_->changed_in(tensor), modified_in_place(*meta_, *version_),
                 "[saved_tensors_hooks] pack kept the tensor itself: return a copy, or do not "
                 "write it before backward.");
@@ -93,7 +93,7 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
   }
 
   std::shared_ptr<const SavedTensorsHooks> hooks_;
-  at::Tensor placeholder_;  // Set in an outer replay: has no data that a user could pack.
+  at::Tensor placeholder_;  // The saved tensor if it has no data to pack (in an outer replay).
   std::optional<TensorMeta> meta_;
   std::optional<TensorLayout> layout_;
   uint8_t alignment_ = 0;

@@ -26,8 +26,8 @@ bool is_low_precision(c10::ScalarType dtype) {
 
 using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
-/// The casts of the process, with the version that the leaf had when it was cast. Leaked: regions
-/// may outlive static objects.
+/// The casts of the process, with the version that the leaf had when it was cast. Leaked,
+/// because regions may outlive static objects.
 using KnownCasts = OwnerTable<Weak, std::optional<SavedVersion>>;
 KnownCasts& known_casts() {
   static KnownCasts& casts = *new KnownCasts(/*few=*/256);
@@ -69,7 +69,7 @@ bool is_cacheable_cast(const OpCall& call) {
 }
 
 at::Tensor autocast_source(const at::Tensor& tensor) {
-  // A view may be stale: Note [When a view gets its node].
+  // Not for a view, because grad_fn() makes a stale view's node: Note [When a view gets its node].
   if (!is_low_precision(tensor.scalar_type()) || tensor.is_view()) return {};
   const auto& cast = tensor.grad_fn();
   if (!cast || cast->num_outputs() != 1) return {};
@@ -80,7 +80,8 @@ at::Tensor autocast_source(const at::Tensor& tensor) {
 }
 
 void note_autocast(const at::Tensor& cast, const at::Tensor& leaf) {
-  // Autocast is off, and uses its cache, only inside an op that it changes.
+  // Autocast requests a cast only inside an op that it changes. The sign of such an op is that
+  // autocast is off there, while its cache is on.
   const c10::DispatchKey key =
       at::autocast::get_autocast_dispatch_key_from_device_type(leaf.device().type());
   if (at::autocast::is_autocast_cache_enabled() && c10::impl::tls_is_dispatch_key_excluded(key))

@@ -24,15 +24,15 @@ class Region;
 struct KeptTensor;
 
 /// Note [Passes]: replayed values belong to one backward pass, and are keyed by its graph task. If
-/// the graph is not retained, each value is freed with the node that held it. If the graph is
-/// retained, each value is handed over when its node unpacks it, and a node that unpacks twice
+/// the graph is not retained, each value is freed with the node that holds its slot. If the graph
+/// is retained, each value is handed over when its node unpacks it, and a node that unpacks twice
 /// causes another replay. Remaining values are freed when the graph task ends, by success or by
 /// exception, because the engine then destroys the callbacks it was given, including the one that
 /// holds PassEnd.
 ///
 /// Note [The last replay]: values that SAVE calls have kept for replays (a result that bare code
-/// reads) are freed as soon as no further replay can come: after a replay for a graph that is not
-/// retained, because backward frees each node of such a graph. Should that backward pass not reach
+/// reads) are freed once no further replay can come. A replay for a graph that is not retained is
+/// the last, because backward frees each node of such a graph. Should that backward pass not reach
 /// all of the region's nodes, or throw, the values for the remaining nodes stay, as in plain code.
 ///
 /// Owned by the region. Usable from any thread.
@@ -44,8 +44,8 @@ class REMAT_API BackwardPasses {
   /// not replayed for this pass.
   at::Tensor load(const Slot& slot);
   /// Notes that the backward pass on this thread has got `value`, which a store or the hooks of the
-  /// options have brought back. `is_hooked`: in plain code other hooks would have got the tensor.
-  /// See Note [Writes in a backward].
+  /// options have brought back. `is_hooked`: in plain code the user's saved-tensor hooks, which are
+  /// not those of the options, would have got the tensor. See Note [Writes in a backward].
   void note_kept(const KeptTensor& kept, const at::Tensor& value, bool is_hooked);
   /// Replays the region for this thread's backward pass, unless that pass already has a replay.
   void replay();
@@ -69,8 +69,8 @@ class REMAT_API BackwardPasses {
   std::mutex mutex_;
   std::vector<std::shared_ptr<Pass>> passes_;  // Guarded by mutex_.
   std::optional<ReplayedSlots> last_;          // Values of the last replay; guarded by mutex_.
-  // Number of entries in passes_ and last_: lets release() skip the lock in the forward and in
-  // dropped graphs.
+  // Number of entries in passes_ and last_. Lets release() skip the lock in the forward, and when a
+  // graph is destroyed without a backward.
   std::atomic<size_t> count_{0};
 };
 

@@ -63,9 +63,9 @@ class REMAT_API CallProduct {
   c10::Device device() const { return meta_.device(); }
   const TensorMeta& meta() const { return meta_; }
 
-  /// Call it when slot `slot` is about to hold the product. If a later op reads the product, a
-  /// replay that fills that slot needs the value, too, because the slot may be an argument of a
-  /// nested region that reads the value.
+  /// Call it when slot `slot` is about to hold the product. If the product is kept, replays that
+  /// fill this slot need its value, because a nested region may have the slot's tensor as an
+  /// argument and read it.
   void mark_in_slot(size_t slot) { first_slot_ = std::min(first_slot_, slot); }
 
   /// Keeps the value of the storage of `tensor`; the thread's scopes decide where.
@@ -87,8 +87,8 @@ class REMAT_API CallProduct {
   void set_is_with_user(bool is) { is_with_user_ = is; }
   bool is_with_user() const { return is_with_user_; }
 
-  /// Number of slots at the first read, or an earlier slot that holds the product. A replay that
-  /// stops before this slot does not need the product.
+  /// Number of slots when the product was first read, or the index of an earlier slot that holds
+  /// the product. A replay that stops before this slot does not need the product.
   size_t reader_slot() const { return reason_.slot; }
 
   /// Notes that replays need memory for the product even if its value is not needed, because a
@@ -104,7 +104,7 @@ class REMAT_API CallProduct {
   /// Returns a tensor on the kept storage, or on a copy of it. May replay outer regions. Throws
   /// autograd's in-place error, with `where`, if the storage was written after the region.
   at::Tensor unpack(const Held& held, c10::function_ref<std::string()> where) const;
-  /// Like unpack(), on the kept memory itself, which must not be written.
+  /// Like unpack(), but returns a tensor on the kept memory itself, which must not be written.
   at::Tensor unpack_to_read(const Held& held, c10::function_ref<std::string()> where) const;
 
   /// True if the call returned a view of a parameter, whose memory stays alive anyway.
@@ -120,7 +120,7 @@ class REMAT_API CallProduct {
   /// The address of the storage that the call made or wrote; null after forget_storage().
   const void* made_storage() const { return storage_.address(); }
 
-  /// Lets the address be reused.
+  /// Forgets the storage, so that its address can be reused.
   void forget_storage() { storage_ = {}; }
 
  private:
@@ -182,8 +182,8 @@ struct CallOutput {
   bool has_node = false;  ///< False for a view made with grad mode off.
   size_t product = 0;
   size_t same_as = 0;   ///< Position of the first result that is the same tensor.
-  TensorLayout layout;  ///< Layout on a product.
-  ArgumentView view;    ///< View of an argument.
+  TensorLayout layout;  ///< Set for kProduct: the layout on the product's storage.
+  ArgumentView view;    ///< Set for kArgument.
 };
 
 /// A write by the call to a tensor that existed before it.
@@ -191,7 +191,7 @@ struct CallWrite {
   size_t product;
   bool is_outside;
   size_t number;       ///< Number of the outside storage, if is_outside.
-  size_t argument;     ///< Argument on that storage; past the last if captured.
+  size_t argument;     ///< Position of the argument on that storage; past the last if captured.
   bool requires_grad;  ///< The argument's flag after the call.
 };
 
@@ -249,8 +249,9 @@ class REMAT_API CallLog {
   }
   const std::deque<KeptTensor>& kept() const { return kept_; }
 
-  /// Call it when the last call has returned and its results are known: finds which of the call's
-  /// kept tensors are results. The second overload looks at one tensor, saved after the call.
+  /// Finds which of the newest call's kept tensors are results of that call. Call it when the call
+  /// has returned and its results are known. The second overload is for one tensor that autograd
+  /// saves after its call has returned.
   void find_results();
   void find_results(KeptTensor& kept) const;
 

@@ -15,7 +15,7 @@ namespace remat {
 /// tensor other memory, both without an op. LibTorch implements both in its VariableHooks, a table
 /// of functions. The first region installs a table of remat's own, whose functions notify the
 /// thread's scopes (OpObserver::after_data(), before_set_data()), and call LibTorch's. A `data`
-/// tensor from before the first region is recognised by its version counter where it is written.
+/// tensor from before the first region is recognised when it is written, by its version counter.
 ///
 /// Note [The op that makes a node]: when somebody asks a stale view (current_node.h) for its node,
 /// and as_strided() cannot make the view (`z.real`), autograd runs the view's op once more. No code

@@ -18,11 +18,12 @@
 
 namespace remat {
 
-/// A tape as it is expected, record by record, with numbers for its values. A plain value; const
-/// members may be called by many threads at once.
+/// The records and saved tensors that a tape is expected to have; numbers stand for its values.
+/// Const members may be called by many threads at once.
 class REMAT_API ExpectedTape {
  public:
-  /// Value of a saved tensor that no record makes, from outside or held by the tape.
+  /// Stands for the value of a saved tensor that no record makes: the tensor comes from outside, or
+  /// the tape holds it.
   static constexpr uint32_t kNoValue = ~uint32_t{0};
 
   static constexpr size_t kAnyBytes = ~size_t{0};
@@ -72,7 +73,7 @@ struct TapeDifference {
   std::string expected{};  ///< Op of the expected record; "" at the function's end
   std::string got{};       ///< Op of the actual record; "" at the function's end
   bool in_slot = false;    ///< True if the ops are equal but the saved tensors differ
-  size_t most_bytes = 0;   ///< Nonzero if the ops are equal but allocate more than this limit
+  size_t most_bytes = 0;   ///< The limit that equal ops exceed in allocated bytes; else 0
   size_t got_bytes = 0;    ///< Set with most_bytes: bytes allocated up to and including the record
   /// The saved tensor that was not expected, if there is one. If in_slot is true and this is unset,
   /// an expected slot is missing.

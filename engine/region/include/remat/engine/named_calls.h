@@ -22,7 +22,7 @@ class REMAT_API NamedCalls {
  public:
   enum class Action {
     kRun,   ///< The caller runs the function, then calls end() or abandon().
-    kSkip,  ///< The caller skips the function: to_write(), then results(); or abandon().
+    kSkip,  ///< The caller skips the function, then calls to_write() and results(), or abandon().
   };
 
   NamedCalls() = default;
@@ -38,7 +38,8 @@ class REMAT_API NamedCalls {
   virtual std::vector<at::Tensor> to_write() = 0;
   virtual CallResults results() = 0;
 
-  /// Call it before an outer scope, which skips the innermost call, writes `writes`. end() follows.
+  /// Call it when an outer scope skips the innermost call, before that scope writes `writes`, which
+  /// the call would have written. The caller calls end() next.
   virtual void before_skip(c10::ArrayRef<at::Tensor> writes,
                            c10::ArrayRef<at::Tensor> arguments) = 0;
 
@@ -49,9 +50,9 @@ class REMAT_API NamedCalls {
   /// The innermost call has thrown.
   virtual void abandon() noexcept = 0;
 
-  /// Announces that autograd will save `tensors`, in this order, for the innermost call after the
-  /// call: when `saving` says or, if `saving` is empty, before the next op. A second list replaces
-  /// the first.
+  /// Announces that autograd will save `tensors` of the innermost call, in this order, after the
+  /// call has returned. `saving` says when; if it is empty, autograd saves them before the next op.
+  /// A later announcement for the same call replaces an earlier one.
   virtual void expect_saved(const std::vector<std::string>& names,
                             c10::ArrayRef<at::Tensor> tensors, const SavingState& saving) = 0;
 
@@ -63,7 +64,7 @@ class REMAT_API NamedCalls {
   /// Call it if code that a replay runs again will read `tensor` unobserved.
   virtual void need(const at::Tensor& tensor) = 0;
 
-  /// True in a replay: scopes around a replay are not asked about its calls.
+  /// True in a replay. Then scopes around the replay are not asked about its calls.
   virtual bool is_replay() const = 0;
 
   /// True if an op may become a call here: in the region's own code, outside SAVE calls.
@@ -73,7 +74,7 @@ class REMAT_API NamedCalls {
   /// forward. A policy need not be asked about the op again.
   virtual bool knows_next_op() const { return false; }
 
-  /// True if the memory of `tensor` came to the function as a bare storage: see Origin::given().
+  /// True if the memory of `tensor` got its values without an op: see Origin::given().
   virtual bool is_given(const at::Tensor& tensor) const = 0;
 
   /// Returns the number of earlier ops called `name`, which includes the NameScope, and adds one.

@@ -31,8 +31,8 @@ struct SeenTensor {
 };
 using SeenTensors = c10::SmallVector<SeenTensor, 6>;
 
-/// Logs `call`: the op, `settings` under which it runs (0 for a plain view, which computes
-/// nothing), its generator's position, and its arguments. `seen` has one entry for each of
+/// Logs `call`: the op, `settings` under which it runs (0 for OpInfo::is_plain_view(), which
+/// computes nothing), its generator's position, and its arguments. `seen` has one entry for each of
 /// call.tensors(). Notes given memory in `storages`. `words` is null if the op is not logged.
 void write_op(OpWords* words, const OpCall& call, c10::ArrayRef<SeenTensor> seen, uint64_t settings,
               const Region& region, StorageTable& storages);
@@ -57,7 +57,8 @@ void note_given(const OpCall& call, size_t i, const at::Tensor& tensor, StorageT
 uint16_t given_hash(const at::Tensor& tensor);
 
 /// The origin of the results of the op that is about to run. Under a dispatch mode uninitialised
-/// memory counts as written, since the mode may fill it. Modes do not see how numbers are wrapped.
+/// memory counts as written, because the mode may fill it. While LibTorch makes a tensor of numbers
+/// it excludes dispatch modes, so the tensor's memory counts as unwritten.
 inline Origin origin_of_results(const OpInfo& op) {
   const bool is_of_mode = op.is_uninitialised() && Scope::modes_here() > 0 &&
                           !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Python);
@@ -67,16 +68,16 @@ inline Origin origin_of_results(const OpInfo& op) {
 /// True if any byte in the storage of `tensor` is not 0.
 bool has_values(const at::Tensor& tensor);
 
-/// True if argument `i`, a tensor of this origin, has numbers from the host. Such are an argument
-/// of lift(), and memory (up to kMaxCompared bytes) that the host may have filled since the region
-/// met it: memory that no op has written (torch::tensor of a vector), and wrapped memory
-/// (from_numpy). Unwritten memory that is all zeros does not count, because a dispatch mode that is
-/// active in only one of forward and replay may fill it.
+/// True if argument `i`, a tensor of this origin, has numbers from the host: `call` is lift(), or
+/// the host may have filled the tensor's memory (up to kMaxCompared bytes) since the region met it.
+/// The host may fill memory that no op has written (torch::tensor of a vector), and memory that it
+/// has allocated itself (from_numpy). Unwritten memory that is all zeros does not count, because a
+/// dispatch mode that is active in only one of forward and replay may fill it.
 inline bool shows_host_value(const OpCall& call, size_t i, const at::Tensor& tensor, Origin origin,
                              const OutsideLog& outside) {
   if (call.info().is_lift()) return true;
   const auto is_wrapped = [&] {
-    // A replay wraps the memory anew, so its origin is unknown.
+    // In a replay the origin is unknown, because the function wraps the memory anew.
     if (origin.is_unknown())
       return tensor.has_storage() && !tensor.storage().allocator() && !tensor.requires_grad();
     if (!origin.is_outside()) return false;

@@ -18,15 +18,16 @@ namespace remat {
 
 class OffloadStore;
 
-/// Cuts of CheckpointOptions::plan. Only they decide what is kept: named calls are plain calls of
-/// their functions, whatever their policies and names.
+/// Cuts of CheckpointOptions::plan. Only they decide what is kept: a named call just calls its
+/// function, whatever its policy and name.
 struct PlannedCuts : Cuts {
-  /// The tape for which positions, groups and keep were made. If given, the tape is compared with
+  /// The tape for which positions, groups and keep were made. If set, the tape is compared with
   /// `expected` as it is recorded. From the first difference on, positions, groups and keep no
-  /// longer apply: the open segment and the groups around it are the last planned ones, and saved
-  /// tensors are kept as in plain code until few bytes cross a cut. From there on a new segment
-  /// begins about every `rest_bytes` of new memory, at points where no more bytes cross than were
-  /// saved, and every value that crosses is kept. No region is refused after a difference.
+  /// longer apply. The open segment and the groups around it are the last planned ones, and saved
+  /// tensors are kept as in plain code until a cut is possible that few bytes cross. From that cut
+  /// on, a new segment begins about every `rest_bytes` of new memory, where no more bytes cross
+  /// than the segment saves, and every value that crosses is kept. No region is refused after a
+  /// difference.
   std::shared_ptr<const ExpectedTape> expected{};
   size_t rest_bytes = size_t{64} << 20;
 
@@ -39,8 +40,8 @@ struct PlannedCuts : Cuts {
 
   /// Cuts the tape while it is recorded, for a function whose ops are unknown; positions, groups
   /// and keep are empty. One group contains all segments, so the forward keeps nothing. A segment
-  /// ends when it saves as many bytes as cross the cuts so far, so n bytes of saved tensors, of
-  /// which c bytes cross each cut, become about sqrt(2 * n / c) segments.
+  /// ends when it saves as many bytes as cross its end and all earlier cuts together. So if n bytes
+  /// are saved in all and c bytes cross each cut, there are about sqrt(2 * n / c) segments.
   bool while_recorded = false;
 };
 

@@ -101,8 +101,8 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   bool is_exact() const { return options_.is_exact; }
   /// True if a replay may stop early. False if a replay calls collectives, because all ranks must
   /// call the same collectives, whichever slots are live. Also false if the function has run ops on
-  /// other streams than it began with, because its last waits keep memory from being reused too
-  /// soon.
+  /// other streams than it began with, because the function's last waits, which a stop would
+  /// leave out, keep memory from being reused too soon.
   bool early_stop() const {
     return options_.early_stop && !marks_.communicates && !marks_.switches_streams;
   }
@@ -211,7 +211,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   /// See BackwardPasses::note_kept().
   void note_kept(const KeptTensor& kept, const at::Tensor& value, bool is_hooked);
 
-  /// Called at the head of the region's backward: replays once per pass, if a slot is live.
+  /// Called when the region's backward begins: replays once per pass, if a slot is live.
   void replay_for_backward();
 
   /// Call it when the node that held `slot` has been freed. Frees the slot's values, too.

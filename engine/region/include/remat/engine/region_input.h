@@ -32,9 +32,9 @@ class REMAT_API RegionInput {
   RegionInput(size_t position, const at::Tensor& tensor);
 
   /// Returns the tensor for a replay: the argument's data, at the argument's position in its graph.
-  /// May replay outer regions. Throws autograd's in-place error, with `region_label`, if the
-  /// argument was written since. `shadow` is memory with the old value if the region itself wrote
-  /// the argument.
+  /// May replay outer regions. If the region itself wrote the argument, `shadow` is memory with the
+  /// old value. Otherwise throws autograd's in-place error, with `region_label`, if the argument
+  /// has been written since the region was entered.
   at::Tensor replayed(const std::string& region_label, const c10::Storage& shadow) const;
 
   /// Call it when the forward has ended. Records facts that are known only at that time.

@@ -26,15 +26,17 @@ namespace remat {
 /// reads the saved tensor's present value, whereas a replay recomputes the value at the time of
 /// saving. So a write and an assignment raise when the region ends, if the graph that has saved the
 /// tensor still exists and the write has changed bytes. Nothing is done for a saved tensor until
-/// its memory gets a second version counter: Note [Data hooks]. Only on the forward's thread.
+/// its memory gets a second version counter: Note [Data hooks]. For the forward's thread only.
 class SavedMemory {
  public:
-  /// Adds `slot` of `region`, which holds `tensor`; `original` is the same tensor with its version
-  /// counter. `is_input`: a nested region's input, saved through another tensor.
+  /// Adds `slot` of `region`, which holds `tensor`. `original` is a tensor on the same storage
+  /// whose version counter counts the program's writes. `is_input`: a nested region saves its
+  /// argument `tensor` through an alias with another version counter, so writes are watched at
+  /// once.
   void add(const at::Tensor& tensor, const at::Tensor& original,
            const std::shared_ptr<const Region>& region, const Slot& slot, bool is_input);
 
-  /// Call it when a tensor with its own version counter exists on the memory of `tensor`.
+  /// Call it when another tensor on the memory of `tensor` has got its own version counter.
   void after_data(const at::Tensor& tensor);
   /// Like after_data(tensor), for all tensors on `storage`.
   void after_data(const c10::Storage& storage);
@@ -42,8 +44,8 @@ class SavedMemory {
   /// Call it when `tensor` is about to get other memory.
   void before_set_data(const at::Tensor& tensor);
 
-  /// Call it before `tensor`, on memory from outside, is written. It may be a `data` tensor that is
-  /// older than the data hooks.
+  /// Call it before `tensor`, on memory from outside, is written, because `tensor` may be a `data`
+  /// tensor that is older than the data hooks.
   void before_outside_write(const at::Tensor& tensor);
   /// Call before_write() when `op` is about to write `tensor`, and after_writes() afterwards.
   void before_write(const at::Tensor& tensor, const OpInfo& op);
@@ -63,10 +65,10 @@ class SavedMemory {
     const c10::StorageImpl* storage;
     const void* versions;
     ByteRange bytes;                 // The tensor's bytes in the storage; all bytes if it has gaps.
-    c10::VariableVersion counter{};  // Set if not the slot's counter; keeps `versions`.
+    c10::VariableVersion counter{};  // Keeps `versions` alive if the slot does not; else unset.
     bool is_watched = false;
   };
-  /// A saved tensor that others may write.
+  /// A saved tensor that may be written by way of another version counter.
   struct Watched {
     const Slot* slot;
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // Keeps the address.

@@ -35,9 +35,9 @@ struct Slot {
   std::unique_ptr<const InnerVersions> inner;  ///< Set for a tensor subclass.
   const void* memory;            ///< Address of the tensor's memory, which may have been reused.
   std::atomic<bool> live{true};  ///< False once its autograd node has been freed.
-  /// If no op has saved the tensor: a hash of its layout, and of its values if its origin is
-  /// Origin::given(). For a call that replays leave out: a hash of such values alone. If 0, nothing
-  /// is compared.
+  /// If no op has saved the tensor, a hash of its layout and, if its memory is Origin::given(), of
+  /// its values. If an op has saved the tensor, a hash of given values alone, for replays that
+  /// leave out the op's call, and so do not compare the op. If 0, nothing is compared.
   uint16_t layout = 0;
   Origin origin = Origin::inside();  ///< Logged origin, if no op has saved the tensor.
 };

@@ -31,7 +31,7 @@ class REMAT_API BackwardObserver {
   /// The backward pass will run `count` hooks on gradients of tensors.
   virtual void before_hooks(size_t count) = 0;
 
-  /// The backward pass accumulates into leaves.
+  /// The backward pass is about to accumulate into the leaves reachable from `roots`.
   virtual void before_accumulate(const EdgeList& roots) = 0;
 
   /// The backward pass has ended. `gradients` are its results, passed to the innermost region only.

@@ -44,8 +44,8 @@ class REMAT_API HiddenScopes {
   /// Also hides the user hooks directly around `scope` (remat's and PyTorch's), because tensors
   /// saved meanwhile are remat's own.
   explicit HiddenScopes(const Scope& scope);
-  /// With Keep::kAllRegions, hides everything up to the outermost region. Tensors saved meanwhile
-  /// are kept for the user, by the hooks or the region around what is hidden.
+  /// With Keep::kAllRegions, also hides everything inside the outermost region, and that region.
+  /// Tensors saved meanwhile go to the user's hooks or the region around what is hidden.
   HiddenScopes(const Scope& scope, Keep keep);
   HiddenScopes(const HiddenScopes&) = delete;
   HiddenScopes& operator=(const HiddenScopes&) = delete;

@@ -27,8 +27,8 @@ class REMAT_API OpObserver {
   virtual ~OpObserver() = default;
 
   /// An op is about to run; its arguments may be replaced. `logged` is true if forward and replay
-  /// both call the op, so that they can be compared: false inside inner replays, and where the op
-  /// allocates memory without values.
+  /// both call the op, so that they can be compared. It is false inside inner replays, and where
+  /// the op allocates memory without values.
   virtual void before_op(OpCall& call, bool logged) = 0;
 
   /// The op has run; not called if it threw.
@@ -89,7 +89,8 @@ class REMAT_API OpObserver {
   static at::Tensor current_stand_in(const at::Tensor& tensor);
   static torch::autograd::Edge current_stand_in(const torch::autograd::Edge& edge);
 
-  /// The tensor that `scope` sees in ops for `tensor`, which an outer replay may have replaced.
+  /// Returns the tensor that `scope` sees in an op that gets `tensor`: a stand-in if an outer
+  /// replay replaces it.
   static at::Tensor as_seen(const Scope& scope, const at::Tensor& tensor);
 };
 

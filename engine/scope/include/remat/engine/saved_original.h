@@ -22,7 +22,8 @@ struct CopiedOriginal {
   bool after_op;  ///< Copied after the running op, which outer scopes may not have seen yet.
 };
 
-/// The guard's original if `tensor` is a copy of it, or of all bytes of its storage; else nullopt.
+/// The guard's original if `tensor` is a copy of the original or of all bytes of the original's
+/// storage; else nullopt.
 std::optional<CopiedOriginal> copied_original(const at::Tensor& tensor);
 
 /// True while scopes of this thread are hidden (HiddenScopes). A tensor saved meanwhile comes from

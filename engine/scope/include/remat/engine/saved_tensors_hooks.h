@@ -37,9 +37,9 @@ REMAT_API const SavedTensorInfo* saved_tensor_info_in_pack();
 /// use.
 REMAT_API bool packs_region_input();
 
-/// While alive, the next tensor passed to pack on this thread is an alias of `original`, which must
-/// outlive the guard, or a copy of its bytes, taken after the running op if `after_op`. For remat's
-/// own use.
+/// While alive, the next tensor passed to pack on this thread is an alias of `original` or a copy
+/// of its bytes. `after_op`: the copy was taken after the running op. `original` must outlive the
+/// guard. For remat's own use.
 class REMAT_API SavedOriginalGuard {
  public:
   explicit SavedOriginalGuard(const at::Tensor& original, bool after_op = false);

@@ -61,7 +61,7 @@ class REMAT_API Scope {
   /// Handles named calls made here; null for a scope that runs no region's function.
   NamedCalls* named_calls() const;
 
-  /// True if named calls here are plain calls of their functions: see PlannedCuts.
+  /// True if a named call here just calls its function: see PlannedCuts.
   bool has_plain_calls() const { return has_plain_calls_; }
   void set_plain_calls() { has_plain_calls_ = true; }
 
@@ -99,8 +99,9 @@ class REMAT_API Scope {
   /// Id of the replay that this scope is; 0 for other kinds of scope.
   uint64_t replay_id() const;
 
-  /// True while a handler runs whose Python dispatch mode was active before this scope began. Then
-  /// fewer modes are active than at the beginning, because a handler runs without its own mode.
+  /// True while the handler of a Python dispatch mode runs that was entered before this scope
+  /// began. The sign is that fewer modes are active than then, because a handler runs without its
+  /// mode.
   bool in_mode_handler() const { return was_before(modes_here()); }
 
   /// Like in_mode_handler(), if `modes` dispatch modes are active.
@@ -142,7 +143,8 @@ class REMAT_API Scope {
   /// Pops this scope. Call it before the destructor, because destroying parts may run user code.
   void leave();
 
-  /// For a replay: shows its ops only to the replay `replay_id` and the scopes around that replay.
+  /// For a replay: shows its ops only to the replay `replay_id` and the scopes around that replay,
+  /// or to no other scope if `replay_id` is 0.
   void hide_ops_up_to(uint64_t replay_id);
 
  private:

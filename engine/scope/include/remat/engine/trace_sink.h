@@ -53,7 +53,8 @@ class REMAT_API TraceSink {
   /// throw.
   virtual void op_threw(const TraceScope& /*scope*/, const OpCall& /*call*/) {}
 
-  /// Called when a named call begins or a replay has left one out. `what` says which, in words.
+  /// Called when a named call begins or a replay has left one out. `what` is "begins" or
+  /// "is left out".
   virtual void named_call(const TraceScope& /*before*/, const TraceScope& /*after*/,
                           const NamedCall& /*call*/, std::string_view /*what*/) {}
 

@@ -36,8 +36,8 @@ class UserPair {
   /// The nearest pair of this thread that was opened inside `place`.
   static UserPair inside(const ScopePlace& place);
 
-  /// The nearest pair opened in the function of the open region of `scope`; with Keep::kAllRegions,
-  /// of the outermost region.
+  /// The nearest pair opened in the function of the open region of `scope` or, with
+  /// Keep::kAllRegions, in the function of the outermost region around it.
   static UserPair inside(const Scope& scope, Keep keep);
 
   explicit operator bool() const { return hooks_ || python_; }

@@ -65,7 +65,8 @@ class REMAT_API KeptStreams {
 
 /// The streams that a replay's ops use besides its `first` ones, with which it began. On
 /// destruction the first streams wait for the other streams, because memory that the replay frees
-/// is reused on the stream that it came from. In the forward, the region's caller may have waited.
+/// is reused on the stream that it came from. After the forward, the region's caller may have done
+/// this wait; after a replay nobody else does.
 class REMAT_API UsedStreams {
  public:
   explicit UsedStreams(const CurrentStreams& first) : first_(first) {}

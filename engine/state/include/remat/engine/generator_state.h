@@ -67,10 +67,11 @@ class REMAT_API GeneratorState {
 /// States of the default generators of the CPU and of each CUDA device in use, then of `named`.
 REMAT_API std::vector<GeneratorState> read_generators(const std::vector<at::Generator>& named);
 
-/// Keeps only the states whose generator has moved since.
+/// Removes the states whose generator has not moved since they were read.
 REMAT_API void drop_current(std::vector<GeneratorState>& states);
 
-/// Tells, from a few words of a generator's state, whether it has moved since. Holds the generator.
+/// Tells, from a few words of a generator's state, whether the generator has moved since the mark
+/// was made. Holds the generator.
 class REMAT_API GeneratorMark {
  public:
   explicit GeneratorMark(const at::Generator& generator);
@@ -79,8 +80,8 @@ class REMAT_API GeneratorMark {
   bool has_moved() const;
 
  private:
-  // Position of the CPU's Mersenne Twister, and some words of its state. All words change after 624
-  // draws.
+  // Position in the words of the CPU's Mersenne Twister, and some of the words. The position
+  // repeats after 624 draws, but then all words have changed, so a few suffice.
   using Words = std::array<uint64_t, 12>;
   static Words words_of(c10::GeneratorImpl& cpu);
   friend uint64_t position_of(const at::Generator& generator);

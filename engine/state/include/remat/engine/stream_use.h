@@ -24,9 +24,9 @@ REMAT_API void note_stream_use(const at::Tensor& tensor);
 
 /// Note [Streams of kept values]: a replay begins by putting back what the region has kept, on the
 /// streams on which the forward began. A kept copy may have been made on another stream, and the
-/// region's caller has no reason to let the first streams wait for that stream. So remat lets them
-/// wait when the copy is made; and a stream that a replay's function switches to waits for what has
-/// been put back.
+/// region's caller has no reason to let the first streams wait for that stream. So remat lets the
+/// first streams wait when the copy is made. A stream to which a replay's function switches waits
+/// for what has been put back.
 ///
 /// Lets replays, which begin on `first`, wait for this thread's current stream of `device`.
 REMAT_API void let_replays_wait(c10::Device device, const CurrentStreams& first);

@@ -54,8 +54,8 @@ class REMAT_API ThreadState {
 };
 
 /// The settings at construction that an op's bits depend on. All ops depend on the flushing of
-/// denormals and the use of MKL-DNN; ops that are not pointwise also on other libraries,
-/// deterministic flags and the number of threads; ops that may multiply matrices also on the
+/// denormals and the use of MKL-DNN. Ops that are not pointwise also depend on other libraries,
+/// deterministic flags and the number of threads. Ops that may multiply matrices also depend on the
 /// precision.
 class REMAT_API ComputeSettings {
  public:
@@ -65,7 +65,8 @@ class REMAT_API ComputeSettings {
   uint64_t changed(const OpCall& call) const;
 
  private:
-  /// Settings of CUDA do not matter for products on the CPU, and take long to read.
+  /// kCpuProduct leaves out the settings of CUDA, which do not matter on the CPU and take long to
+  /// read.
   enum class Kind : uint8_t { kPointwise, kOther, kCpuProduct, kProduct };
   static Kind kind_of(const OpCall& call);
   static uint64_t read(Kind kind);
