@@ -53,7 +53,8 @@ class SavedCallOps {
   /// and has `arguments`; its ops are not observed.
   void begin_skipped(c10::ArrayRef<at::Tensor> writes, c10::ArrayRef<at::Tensor> arguments);
   bool is_skipped() const { return skipped_.has_value(); }
-  /// end_skipped(): the nested call has returned `results`. forget_skipped(): the call has thrown.
+  /// end_skipped(): the nested call has returned `results`. forget_skipped(): the nested call has
+  /// thrown.
   void end_skipped(c10::ArrayRef<at::Tensor> results);
   void forget_skipped() noexcept;
 
