@@ -148,7 +148,8 @@ ProcessSettings begin_locked(const ProcessSettings& wanted) {
   return outer;
 }
 
-/// Returns the settings to pass to end_process().
+/// Sets `wanted`, and returns the settings to pass to end_process(). A thread's outermost replay
+/// waits while other threads' replays use other settings.
 ProcessSettings begin_process(const ProcessSettings& wanted) {
   {
     const std::lock_guard<std::mutex> lock(process_mutex());

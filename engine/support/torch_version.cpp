@@ -8,7 +8,7 @@
 
 #include <stdexcept>
 
-// Keeps this file in programs that link remat statically; see tape/CMakeLists.txt.
+// Keeps this file in programs that link remat statically; see the link options in CMakeLists.txt.
 extern "C" REMAT_API const int remat_torch_version_checked;
 
 namespace remat::detail {

@@ -71,12 +71,11 @@ REMAT_API bool is_parameter(const at::Tensor& tensor);
 /// The version of a tensor when autograd saved it. Holds the tensor's version counter, not the
 /// tensor.
 ///
-/// Note [Writes without a version]: `tensor.data()` shares the tensor's memory but has its own
-/// version counter, and some optimizers of LibTorch (SGD) write parameters through it. So for a
-/// parameter in CPU memory, or a view of one, a few words spread over its storage are compared too,
-/// because an optimizer step changes nearly all of them. For tensors from outside a region,
-/// parameters or not, more is compared: all bytes up to 4 KiB, or one word of each 64th part of a
-/// larger storage.
+/// `tensor.data()` shares the tensor's memory but has its own version counter, and some optimizers
+/// of LibTorch (SGD) write parameters through it. So for a parameter in CPU memory, or a view of
+/// one, a few words spread over its storage are compared, too, because an optimizer step changes
+/// nearly all of them. For tensors from outside a region, parameters or not, more is compared: all
+/// bytes up to 4 KiB, or one word of each 64th part of a larger storage.
 class REMAT_API SavedVersion {
  public:
   explicit SavedVersion(const at::Tensor& tensor, bool is_from_outside = false);
