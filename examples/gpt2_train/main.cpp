@@ -25,7 +25,7 @@ namespace {
 
 constexpr int64_t kBatch = 8;
 constexpr int64_t kSteps = 12;
-constexpr uint64_t kSeed = 1;  // of weights, samples and dropout
+constexpr uint64_t kSeed = 1;  // seeds weights, samples and dropout
 constexpr double kLearningRate = 1e-3;
 constexpr int64_t kWarmupSteps = 10;  // steps in which the learning rate rises linearly
 
@@ -99,7 +99,7 @@ struct Trainer {
     steps.push_back(std::move(record));
   }
 
-  /// Notes the first difference between the last step and that of `plain`.
+  /// Notes the first difference between the last step of this trainer and that of `plain`.
   void compare(const Trainer& plain) {
     if (!difference.empty()) return;
     if (!same_bits(plain.steps.back().loss, steps.back().loss)) difference = "loss";
