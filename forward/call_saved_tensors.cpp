@@ -207,7 +207,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
   Slot* slot_ = nullptr;
   KeptTensor* kept_ = nullptr;
   bool is_of_options_ = false;                   // The options' store or hooks have the tensor.
-  bool is_compared_ = false;                     // Bytes are compared if it is from outside.
+  bool is_compared_ = false;                     // Bytes of a tensor from outside are compared.
   std::unique_ptr<const ForwardMemory> others_;  // Set if hooks may bring back a copy.
   std::optional<OutsideStorage::WeakTensor> original_;  // Set for a leaf from outside.
   std::optional<torch::autograd::SavedVariable> value_;

@@ -50,7 +50,8 @@ Slot& ForwardSlots::add(const at::Tensor& tensor) {
   if (region_.intercept() && !copied && state_.scope.in_replay())
     stand_in = OpObserver::as_seen(state_.scope, original);
   const at::Tensor& seen = stand_in.defined() ? stand_in : original;
-  // First, because a tensor that a tape reads for a slot counts as read, even if no op has used it.
+  // First, so that read_for_slot() knows a tensor from outside that no op has used: a tape reads
+  // the tensor for the slot.
   if (recorder && !recorder->gave_up() && !recorder->in_op()) outside_.origin_of(seen);
   if (region_.intercept()) outside_.read_for_slot(stand_in.defined() ? seen : tensor);
   if (recorder && copied) {

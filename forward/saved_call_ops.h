@@ -58,8 +58,8 @@ class SavedCallOps {
   void end_skipped(c10::ArrayRef<at::Tensor> results);
   void forget_skipped() noexcept;
 
-  /// Call it when the call ends: its memory now counts as made by the region. Returns tensors that
-  /// kept their addresses from being reused; see Note [What dies with a SAVE call].
+  /// Call it when the call ends. Forgets memory that the call has made and freed. Returns tensors
+  /// that kept their addresses from being reused; see Note [What dies with a SAVE call].
   [[nodiscard]] std::vector<at::Tensor> end_call() noexcept;
 
  private:
