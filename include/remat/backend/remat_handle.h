@@ -83,7 +83,8 @@ class REMAT_API RematHandle {
 
 /// Makes forward() of a custom function a named call. `ctx` is the context of forward(). Throws as
 /// native_op() does. The handle does not see forward()'s arguments, so they count as captured, and
-/// a SAVE call that returns or writes one of them throws. Use op<Function>() for such a function.
+/// a replay cannot skip a call that returns or writes one of them. Use op<Function>() for such a
+/// function.
 REMAT_API RematHandle get_handle(torch::autograd::AutogradContext* ctx, std::string name,
                                  Policy policy, Keep keep = Keep::kInnermostRegion);
 

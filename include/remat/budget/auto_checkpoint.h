@@ -82,7 +82,7 @@ struct REMAT_API StepSignature {
 /// Then the plan is made. Steps with arguments of other
 /// sizes run with a plan for larger ones, or are measured. A step that meets an op its plan does
 /// not expect is cut every few MB from there on, and the next such step is measured. At most
-/// kMostVariants plans are alive; kMostMeasurements limits measurements.
+/// kMostVariants plans are alive; kMostMeasurements limits the number of measured steps.
 ///
 /// Several threads may run steps at once; one step at a time is measured in the process.
 class REMAT_API AutoCheckpoint {
