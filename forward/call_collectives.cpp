@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kSmallBytes = 4096;
 
 /// True for data that a function may read without an op: sizes and counts by tolist(), objects by
-/// pickle, a loss by numpy(). Such data is kept, because no op tells remat that it is needed.
+/// pickle, a loss by numpy(). Such data is kept, because no op shows remat the read.
 bool may_be_read_by_host(const at::Tensor& tensor) {
   if (!tensor.is_cpu() || !tensor.has_storage()) return false;
   const bool is_integral = c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);

@@ -185,9 +185,8 @@ void ForwardCalls::abandon_saved() noexcept {
   drop_unseen(close_saved());
 }
 
-// A replay runs a call that has thrown, up to where it threw, so the call's arguments are kept.
-// That is done when the function goes on, because user hooks cannot run while the exception
-// propagates.
+// A replay runs a call that has thrown, up to where it threw, so the call's arguments are kept:
+// when the function goes on, because user hooks cannot run while the exception propagates.
 void ForwardCalls::keep_read_by_thrown() {
   auto read = std::exchange(thrown_.read, {});
   for (const at::Tensor& argument : read) need(argument);
