@@ -130,7 +130,7 @@ def apply_checkpoint(model, kind, policy=None):
 
 
 def apply_fsdp(model, mesh):
-    """Shards each layer, then the rest. The checkpoint, which is the layer's forward, is inside."""
+    """Shards each layer, then the rest of the model. FSDP wraps the layer, so also the checkpoint, which is its forward."""
     for layer in model.layers.values():
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
@@ -176,7 +176,7 @@ def step_of(options, mesh, model, device):
 
 
 def digest_of_gradients(model):
-    """Returns a digest of the local gradients of all ranks, which is equal in two runs if every bit of them is."""
+    """Returns a digest of the local gradients of all ranks. Two runs have the same digest if all bits are the same."""
     digest = hashlib.sha256()
     for parameter in model.parameters():
         gradient = parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
@@ -192,14 +192,14 @@ def executed_collectives(profile, backend):
 
 
 def train(options, backend, device):
-    """Prints losses and digests; returns each rank's collectives of the last step and the most bytes that regions kept."""
+    """Prints losses and digests. Returns for each rank the collectives of the last step and the most bytes that regions kept."""
     mesh = init_device_mesh(device.type, (options.pp, options.fsdp, options.tp), mesh_dim_names=("pp", "fsdp", "tp"))
     stage, share = mesh.get_local_rank("pp"), mesh.get_local_rank("fsdp")
     torch.manual_seed(stage)  # same weights on the ranks of a stage
     model = build(options, mesh, torch.arange(options.depth).chunk(options.pp)[stage].tolist(), device)
     step = step_of(options, mesh, model, device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
-    batches = torch.Generator().manual_seed(share)  # same batch on the ranks of a share
+    batches = torch.Generator().manual_seed(share)  # same batch on ranks with the same position in the FSDP mesh dimension
     kept = []  # bytes held by all regions, after each call of a layer
     for layer in model.layers.values():
         layer.register_forward_hook(lambda *_: kept.append(remat.memory_report().bytes))
@@ -208,7 +208,7 @@ def train(options, backend, device):
         optimizer.zero_grad()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
             loss = step(text[:, :-1].contiguous(), text[:, 1:].contiguous())
-            time.sleep(0.02)  # gloo ends a collective's event after its future, for which the step waits
+            time.sleep(0.02)  # the step waits for a collective's future, and gloo ends the profiler's event after that
         digest = digest_of_gradients(model)
         optimizer.step()
         dist.all_reduce(loss := loss.detach() / (options.fsdp * options.tp))

@@ -19,14 +19,14 @@ namespace {
 constexpr size_t kSmallBytes = 4096;
 
 /// True for data that a function may read without an op: sizes and counts by tolist(), objects by
-/// pickle, a loss by numpy(). Such data is kept: a replay could not tell that it is missing.
+/// pickle, a loss by numpy(). Such data is kept, because no op shows remat the read.
 bool may_be_read_by_host(const at::Tensor& tensor) {
   if (!tensor.is_cpu() || !tensor.has_storage()) return false;
   const bool is_integral = c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
   return is_integral || tensor.storage().nbytes() <= kSmallBytes;
 }
 
-/// True for sends and receives. They pair with one peer, so must not be waited for twice.
+/// True for a receive, whose Work must not be waited for twice, because it pairs with one send.
 bool is_receive(const std::string& op) {
   return op.find("c10d::recv") != std::string::npos;
 }

@@ -41,7 +41,8 @@ class CallCollectives {
   /// may be results of functional collectives. `reader`: null if a slot or the user needs them.
   void read_inside(const at::Tensor& wrapper, const OpInfo* reader);
 
-  /// Call it when the function has returned: keeps results of collectives that have ended.
+  /// Call it when the function has returned. Keeps what the host may have read of the results of
+  /// async collectives that have ended.
   void finish();
 
  private:

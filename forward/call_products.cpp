@@ -55,7 +55,7 @@ void CallProducts::check_result(const at::Tensor& tensor, size_t position) const
       "Clone it outside of InferenceMode, or use the policy RECOMPUTE.");
 }
 
-/// True if the running call has made the result whose origin this is.
+/// True if `origin` is that of a result that the running call has made.
 bool CallProducts::is_made_here(Origin origin) const {
   if (origin.is_in_call() || origin.is_unknown()) return true;
   if (!origin.is_product()) return false;
@@ -168,8 +168,9 @@ void CallProducts::before_use(const OpCall& call, size_t argument, const at::Ten
 void CallProducts::read_outside(const at::Tensor& tensor, Origin origin, const OpInfo* reader) {
   const auto entry = outside_products_.find(origin.number());
   if (entry == outside_products_.end()) return;
-  // A replay's shadow begins with the kept bytes, so keep the call's value as these. If older bytes
-  // are kept already, keep the value separately; a replay that skips the call copies it.
+  // A shadow begins with the bytes that the region keeps of the tensor, so keep the call's value as
+  // these bytes. If the region has kept older bytes, keep the value as a product: a replay that
+  // skips the call copies the product into the shadow.
   if (!region_.outside()[origin.number()].is_written()) {
     pending_.settle(tensor);
     outside_.keep_before_write(tensor, origin);
@@ -204,7 +205,8 @@ void CallProducts::read(size_t number, const at::Tensor& tensor, const OpInfo* r
   KeepReason reason = reason_for(reader);
   if (reason.kind == KeepReason::Kind::kBareRead) report_implicit(product, reason.reader);
   keep(product, tensor, std::move(reason));
-  // Replays copy the value to the earlier products on its storage, so their memory is needed.
+  // Replays copy the value into the memory of the earlier products on the storage, so that memory
+  // is needed.
   for (auto base = base_products_.find(number); base != base_products_.end();
        base = base_products_.find(base->second)) {
     CallProduct& before = region_.calls().product(base->second);
@@ -238,9 +240,10 @@ bool CallProducts::is_of_collective(size_t number) const {
   return !calls.records()[calls.product(number).call()].call.collective.empty();
 }
 
-// The store is for tensors that the region makes. Weights stay where they are, and arguments where
-// the region keeps them. A backward inside the call stores nothing, because a tensor that it
-// unpacks may be recomputed, so nobody can tell where the tensor came from.
+// The store is for tensors that the region makes and, with offload_inputs, for its arguments.
+// Weights stay where they are, and other arguments where the region keeps them. A backward inside
+// the call stores nothing, because a tensor that it unpacks may be recomputed, so nobody can tell
+// where the tensor came from.
 bool CallProducts::may_store(const CallRecord& record, const at::Tensor& tensor) const {
   if (record.call.policy != Policy::kOffload || !has_layout(tensor) || !state_.is_own_code())
     return false;
@@ -254,7 +257,8 @@ bool CallProducts::is_stored_argument(const at::Tensor& tensor) const {
          !is_parameter(saved_original(tensor));
 }
 
-// Tries in this order: the store, a pair opened in the region, the hooks of the options.
+// Tries in this order: a pair opened in the call, the store, a pair opened in the region, the hooks
+// of the options.
 UserPair CallProducts::pair_for_saved(const CallRecord& record, const at::Tensor& tensor,
                                       c10::function_ref<bool()> is_opened_in_call) const {
   UserPair pair = UserPair::inside(state_.scope, record.call.keep);

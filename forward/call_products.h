@@ -62,7 +62,8 @@ class CallProducts {
   CallOutput output_of(const at::Tensor& tensor, size_t position);
   void add_write(const SavedCall::Written& written);
 
-  /// Number of the product that is in `tensor`, because a SAVE call made it or wrote it outside.
+  /// Number of the product in the memory of `tensor`, which a SAVE call has made or, if it is from
+  /// outside, written; nullopt if there is none.
   std::optional<size_t> product_in(const at::Tensor& tensor) const;
 
   /// Call it before an op outside SAVE calls uses `tensor`, of this origin, as argument `argument`.
@@ -104,7 +105,7 @@ class CallProducts {
   std::vector<std::pair<UserPair, std::any>> ends_;
   int recomputed_ = 0;                                   // Number of running RECOMPUTE calls.
   std::unordered_set<size_t> outside_in_graph_;          // Outside storages that joined the graph.
-  std::unordered_map<size_t, size_t> outside_products_;  // By outside storage: unread product.
+  std::unordered_map<size_t, size_t> outside_products_;  // By outside storage: its unread product.
   std::unordered_map<size_t, size_t> base_products_;     // By product: previous one on its storage.
 };
 

@@ -27,8 +27,9 @@ constexpr const char* kWrittenByWayOfData =
 
 }  // namespace
 
-/// Stands in autograd's graph for a tensor saved in a SAVE call. Has a slot that is filled from the
-/// call's arguments, or the tensor itself, kept by the scopes around the region.
+/// Stands in autograd's graph for a tensor that autograd may save for a SAVE call. Has a slot if
+/// other code saves the tensor, or if a replay can fill the slot from the call's arguments;
+/// otherwise the tensor itself, kept by the scopes around the region.
 class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks {
  public:
   explicit Hook(CallSavedTensors& calls) : calls_(&calls), region_(calls.state_.region) {}
@@ -70,7 +71,8 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     UserPair pair = calls_->pair_for(record, tensor);
     const bool is_with_user = calls_->slots_.gives_to_user(record.call.keep, pair);
     is_of_options_ = calls_->slots_.is_of_options(pair);
-    // Not compared if a region inside the call saves an alias, because that region tracks writes.
+    // If a region inside the call saves an alias, that region tracks writes, so do not compare
+    // here.
     is_compared_ = is_with_user && saved_original(tensor).is_same(tensor);
     if (is_with_user || calls_->state_.scope.previous()) note_others(tensor);
     sample(tensor);
@@ -97,7 +99,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     }
   }
 
-  /// Call it if the op has thrown. This hook may still be in use elsewhere.
+  /// Call it if the op has thrown. A node may own this hook all the same, and need the tensor.
   void drop_pending() { keep_itself(std::exchange(waiting_, std::nullopt)->first); }
 
   at::Tensor call_unpack_hook() override {
@@ -134,8 +136,8 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
       others_ = std::make_unique<const ForwardMemory>(*std::move(memory));
   }
 
-  /// Returns the tensor that hooks or a store bring back or, if they have copied the memory, the
-  /// memory itself: see Note [Memory that others hold].
+  /// Returns the tensor that hooks or a store bring back or, if it is a copy and somebody still has
+  /// the saved memory, a tensor on that memory: see Note [Memory that others hold].
   at::Tensor given_back(bool is_there) const {
     at::Tensor tensor = value_->unpack();
     const bool is_kept = is_on_kept_storage(tensor);
@@ -155,8 +157,8 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     return tensor;
   }
 
-  /// Notes the version from which on writes count: hooks that copy keep the present values, while
-  /// plain autograd would use the values after a write.
+  /// Notes the present version, because later writes count as changes: hooks that copy keep the
+  /// present values, while plain autograd would use the values after a write.
   void sample(const at::Tensor& tensor) {
     kept_->version.emplace(tensor, is_compared_ && calls_->is_from_outside(tensor));
   }
@@ -194,7 +196,8 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
                     "'");
   }
 
-  // A tensor on this memory is not adopted: it may be a weight that ops outside the call use later.
+  // A tensor on the saved memory may be a weight, which ops outside the call use later; so the
+  // tensor is not adopted.
   bool is_on_kept_storage(const at::Tensor& tensor) const {
     return kept_->storage.address() && kept_->storage.address() == memory_of(tensor);
   }
@@ -203,8 +206,8 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
   std::shared_ptr<Region> region_;
   Slot* slot_ = nullptr;
   KeptTensor* kept_ = nullptr;
-  bool is_of_options_ = false;                   // The store or the hooks of the options have it.
-  bool is_compared_ = false;                     // The original is compared at unpack.
+  bool is_of_options_ = false;                   // The options' store or hooks have the tensor.
+  bool is_compared_ = false;                     // Bytes of a tensor from outside are compared.
   std::unique_ptr<const ForwardMemory> others_;  // Set if hooks may bring back a copy.
   std::optional<OutsideStorage::WeakTensor> original_;  // Set for a leaf from outside.
   std::optional<torch::autograd::SavedVariable> value_;
@@ -309,7 +312,8 @@ std::string CallSavedTensors::next_name(SavedCall& call, const at::Tensor& tenso
 
 bool CallSavedTensors::add_refill(SavedCall& call, const at::Tensor& tensor) {
   if (expected_.has(call) && expected_.is_written(call)) return false;
-  // Refills come first: a custom function's forward may have added other slots since the call.
+  // A call's refills must be the first slots after its beginning, but a custom function's forward
+  // may have added other slots.
   const size_t next_slot = call.record->first_slot + call.record->refills.size();
   if (state_.region->slots().size() != next_slot) return false;
   if (!has_layout(tensor) || !memory_of(tensor) || call.has_written(tensor)) return false;

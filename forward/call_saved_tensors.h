@@ -59,8 +59,9 @@ class CallSavedTensors {
   /// Call before_op() before an op of the call runs, and after_op() when the op has run.
   void before_op() { drop_pending(); }
   void after_op() { pack_pending(); }
-  /// Call it before an op outside SAVE calls runs. Expected tensors will then not be saved, unless
-  /// a custom function is returning by this op (a function that returns its input makes a view).
+  /// Call it before an op outside SAVE calls runs. Gives up expected tensors, except for those of a
+  /// custom function that may be returning: if it returns its input, autograd makes a view by an
+  /// op.
   void before_other() {
     if (!expected_.empty()) expected_.end(/*by_op=*/true);
   }
@@ -85,7 +86,7 @@ class CallSavedTensors {
 
   /// Call it before `tensor` gets other memory.
   void before_set_data(const at::Tensor& tensor);
-  /// Throws NotImplementedError if a kept tensor was given other memory.
+  /// Throws NotImplementedError if a kept tensor got other memory while the graph still needs it.
   void check_exchanged() const;
 
  private:

@@ -37,9 +37,10 @@ void ExpectedSaves::end_call(SavedCall& running) {
   for (const at::Tensor& tensor : expected.tensors) expected.versions.push_back(version_of(tensor));
 }
 
-/// True if autograd saves `tensor` for the call. Without gradients autograd saves nothing for the
-/// call, and the next node may save the tensor, so the node's sequence number must match. A custom
-/// function gets its node before its forward runs.
+/// True if autograd saves `tensor` for the call. If the call records no graph, autograd saves
+/// nothing for it, but a later node may save the tensor. So without `saving`, the answer is no if
+/// a node has been made since the call ended; a custom function's own node does not count, because
+/// it is made before forward() runs.
 bool ExpectedSaves::Expected::takes(const at::Tensor& tensor) {
   if (is_packing) return false;  // User code is running in a pack hook.
   const bool is_next_node = at::sequence_number::peek() == next_node;

@@ -44,7 +44,7 @@ class REMAT_API ExpectedSaves {
   /// True if `call` has expected saves. If so, next_name() names the tensor that is saved next.
   bool has(const SavedCall& call) { return find(call) != nullptr; }
   const std::string& next_name(const SavedCall& call);
-  /// True if code after the call has written the tensor being saved, an argument of the call.
+  /// True if the tensor that is being saved for `call` was written after the call ended.
   bool is_written(const SavedCall& call);
 
   /// Call them around the pack hook of the tensor being saved, because the hook is user code, which

@@ -18,7 +18,7 @@ void ForwardBackwards::before_backward(const EdgeList& roots) {
   region_.inner_backwards().any = true;
   if (calls_) calls_->check_backward(roots);
   if (state_.recorder) state_.recorder->give_up("a backward in the function");
-  // First, because in a replay the observer around this one sets other .grads.
+  // First, because the observer of a replay around this region exchanges .grads.
   if (around()) around()->before_backward(roots);
   if (!is_replayed()) return;
   region_.inner_backwards().roots.push_back(hash_of_views(roots));
@@ -34,7 +34,7 @@ void ForwardBackwards::before_hooks(size_t count) {
 }
 
 void ForwardBackwards::before_accumulate(const EdgeList& roots) {
-  if (around()) around()->before_accumulate(roots);  // First, since it may set other .grads.
+  if (around()) around()->before_accumulate(roots);  // First, because it may exchange .grads.
   if (!is_replayed()) return;
   visit_nodes(roots, [&](torch::autograd::Node& node) {
     auto* const accumulate = dynamic_cast<torch::autograd::AccumulateGrad*>(&node);

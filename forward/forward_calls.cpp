@@ -131,8 +131,8 @@ void ForwardCalls::log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arg
 }
 
 void ForwardCalls::begin_saved(CallRecord& record, c10::ArrayRef<at::Tensor> arguments) {
-  // Enters the arguments in the table before the call runs, because no SAVE call made them. So a
-  // result that is an argument differs from a result that the call makes, even if no op used it.
+  // Enters the arguments in the table of origins before the call runs. Otherwise an argument that
+  // no op has used would count as made by the call if the call returned it.
   for (const at::Tensor& argument : arguments) {
     if (argument.defined()) outside_.origin_of(argument);
   }
@@ -185,8 +185,8 @@ void ForwardCalls::abandon_saved() noexcept {
   drop_unseen(close_saved());
 }
 
-// Replays run a call that threw again, up to where it threw, so its arguments are kept. They are
-// kept when the function goes on, because user hooks cannot run while the exception propagates.
+// A replay runs a call that has thrown, up to where it threw, so the call's arguments are kept:
+// when the function goes on, because user hooks cannot run while the exception propagates.
 void ForwardCalls::keep_read_by_thrown() {
   auto read = std::exchange(thrown_.read, {});
   for (const at::Tensor& argument : read) need(argument);

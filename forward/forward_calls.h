@@ -32,8 +32,9 @@
 
 namespace remat {
 
-/// The stack of running calls. Members handle results and writes of SAVE calls, tensors saved in
-/// SAVE calls, ops in them, and collectives. The class is large: it also handles calls that throw.
+/// The stack of running named calls. Its members handle what SAVE calls return and write, the
+/// tensors saved in them, their ops, and collectives. The class is large because it handles calls
+/// that throw.
 class ForwardCalls final : public NamedCalls {
  public:
   ForwardCalls(ForwardState& state, OutsideWatch& outside, ForwardSlots& slots);
@@ -126,7 +127,7 @@ class ForwardCalls final : public NamedCalls {
     size_t writing = SavedCall::kNone;
   };
   Thrown thrown_;
-  std::vector<std::pair<uint64_t, uint64_t>> nodes_;  // Sequence numbers of SAVE calls' nodes.
+  std::vector<std::pair<uint64_t, uint64_t>> nodes_;  // Sequence number ranges of SAVE calls.
 };
 
 }  // namespace remat

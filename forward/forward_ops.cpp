@@ -20,7 +20,8 @@
 namespace remat {
 namespace {
 
-/// Throws if torch.func differentiates `tensor`: its graph is not part of the region's graph.
+/// Throws if torch.func differentiates `tensor`, because that graph is no part of the region's
+/// graph.
 void check_no_transform(const OpCall& call, const at::Tensor& tensor, const Region& region) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       !tensor.key_set().has(c10::DispatchKey::FuncTorchGradWrapper), "[checkpoint] ",
@@ -186,7 +187,8 @@ void ForwardOps::after_op(OpCall& call) {
   });
 }
 
-/// Does nothing after another op, such as one of a SAVE call in a handler.
+/// Ends the handled op. Does nothing if `call` is another op, such as one of a SAVE call in a
+/// handler.
 void ForwardOps::end_handled(const OpCall& call) {
   if (C10_LIKELY(handled_ != &call)) return;
   handled_ = nullptr;
@@ -218,7 +220,7 @@ void ForwardOps::before_part(const OpCall& call) {
 }
 
 /// Factories in handlers are not observed, so unknown memory counts as made by the handler that
-/// writes it first. If the memory outlives the op, check_handler_write() takes it as older.
+/// writes it first. check_handler_write() takes memory that outlives the op as older than the op.
 void ForwardOps::adopt_unknown(const OpCall& call, const OpTensor& written) {
   const at::Tensor& tensor = *written.tensor;
   if (!state_.storages.find(written.memory).is_unknown()) return;

@@ -45,12 +45,13 @@ Slot& ForwardSlots::add(const at::Tensor& tensor) {
   const at::Tensor& original = copied ? copied->tensor : saved_original(tensor);
   const bool was_read = outside_.is_read(original);
   TapeRecorder* const recorder = state_.recorder.get();
-  // A custom function saves its argument. Use the stand-in that an outer replay gave its ops.
+  // If a custom function saves its argument, use the stand-in that an outer replay hands to ops.
   at::Tensor stand_in;
   if (region_.intercept() && !copied && state_.scope.in_replay())
     stand_in = OpObserver::as_seen(state_.scope, original);
   const at::Tensor& seen = stand_in.defined() ? stand_in : original;
-  // First, because a tensor that a tape reads for a slot counts as read, even if no op has used it.
+  // First, so that read_for_slot() knows a tensor from outside that no op has used: a tape reads
+  // the tensor for the slot.
   if (recorder && !recorder->gave_up() && !recorder->in_op()) outside_.origin_of(seen);
   if (region_.intercept()) outside_.read_for_slot(stand_in.defined() ? seen : tensor);
   if (recorder && copied) {
@@ -78,8 +79,8 @@ void ForwardSlots::note_memory(const at::Tensor& tensor, const at::Tensor& origi
   const bool is_input = packs_region_input() && !is_copy && !original.is_same(tensor);
   const bool is_of_function = !packs_region_input() && !saves_own();
   if (state_.saved && (is_input || ((state_.op || is_of_function) && !keeps_part()))) {
-    // For a result that a nested region keeps of a SAVE call, user writes count in the versions of
-    // the original on that storage.
+    // If the tensor is a SAVE call's result that a nested region keeps, the user's writes change
+    // the version of the original on that storage.
     state_.saved->add(original, packs_call_result() ? original_on_storage(tensor) : original,
                       state_.slot_region(), slot, is_input);
   }

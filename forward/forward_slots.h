@@ -46,7 +46,8 @@ class ForwardSlots {
   /// True if user hooks, and not an outer region, get what keep_through() keeps.
   bool gives_to_user(Keep reach, const UserPair& pair) const;
 
-  /// The memory of `tensor`, which hooks may hold or copy. nullopt if remat itself saves `tensor`.
+  /// The memory of `tensor`, see Note [Memory that others hold]. nullopt if remat itself saves
+  /// `tensor`, if the tensor has no layout, and for a parameter under hooks.
   std::optional<ForwardMemory> memory_for_others(const at::Tensor& tensor) const;
 
   /// Throws NotImplementedError if a slot's tensor was written or exchanged through `.data`.

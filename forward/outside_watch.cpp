@@ -33,7 +33,8 @@ Origin OutsideWatch::origin_of(const at::Tensor& tensor) {
   const void* const memory = memory_of(tensor);
   if (!memory) return Origin::inside();
   Origin origin = state_.storages.find(memory);
-  // A cast that a SAVE call left in autocast's cache counts as any cast: a replay recomputes it.
+  // A cast that a SAVE call left in autocast's cache counts like any other, because a replay casts
+  // again.
   const bool may_be_cached = origin.is_unknown() || (origin.is_in_call() && !state_.is_saving &&
                                                      autocast_source(tensor).defined());
   if (!may_be_cached) return origin;
@@ -71,7 +72,7 @@ Origin OutsideWatch::origin_of_wrapper(const at::Tensor& wrapper) {
 }
 
 // Does not add a view that the region has made, which has a node of the region. After a write, a
-// view from outside may have such a node, too.
+// view from outside may have such a node, too, so from then on all views are added.
 void OutsideWatch::note_captured(const at::Tensor& tensor, Origin origin) {
   if (!tensor.requires_grad()) return;
   if (origin.is_outside()) {
@@ -160,7 +161,8 @@ void OutsideWatch::note_writes(const OpCall& call) {
   });
 }
 
-// True if `view` is from outside, because the values of an outside sparse tensor are, too.
+// Returns true if the op views an outside tensor without storage, because a view of such a tensor,
+// for example the values of a sparse one, is from outside, too.
 bool OutsideWatch::see_view(const at::Tensor& view) {
   if (views_memory_) origin_of(view);
   if (views_wrapper_ && memory_of(view)) wrapper_views_.insert(memory_of(view));
@@ -262,7 +264,8 @@ void OutsideWatch::check_writable(const OpInfo& info, const at::Tensor& tensor,
   if (C10_UNLIKELY(outside.is_foreign())) check_unshared(info, tensor);
 }
 
-// Throws if tensors share memory, since a replay would write a copy of one and read the other.
+// Throws if `tensor` shares memory with a tensor that the region has made, because a replay would
+// write a shadow of `tensor`, and the write would be missing in the other tensor.
 void OutsideWatch::check_unshared(const OpInfo& info, const at::Tensor& tensor) const {
   const c10::Storage& storage = tensor.storage();
   const auto& products = std::as_const(region_).calls().products();

@@ -62,7 +62,8 @@ class OutsideWatch {
   /// Notes that a replay fills a slot from `tensor`, whether or not an op has read the tensor.
   void read_for_slot(const at::Tensor& tensor);
   bool is_read(const at::Tensor& tensor) const;
-  /// Notes that the region uses `tensor`, which has that origin.
+  /// Notes `tensor`, of this origin, as captured if it requires grad and the region has not made
+  /// it.
   void note_captured(const at::Tensor& tensor, Origin origin);
   /// Keeps all of the tensor's storage, because a SAVE call is about to write it or has written it.
   void keep_before_write(const at::Tensor& tensor, Origin origin);
@@ -73,7 +74,7 @@ class OutsideWatch {
   [[noreturn]] void refuse_unshard(const OpInfo& info) const;
   void check_sizes() const;
 
-  /// Call it before a leaf of that origin, or a cast of a leaf, is used: Note [Stale casts].
+  /// Call it before `tensor`, which may be a cast of a leaf, is used: Note [Stale casts].
   void check_cast(const at::Tensor& tensor, Origin origin) {
     if (C10_UNLIKELY(writes_any_)) check_known_cast(tensor, origin);
   }

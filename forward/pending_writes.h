@@ -15,9 +15,10 @@
 
 namespace remat {
 
-/// Note [Writes that go on]: an op of c10d returns a Work, and may write until somebody has waited
-/// for the Work, which nobody observes. Before that the function reads only other memory, but
-/// perhaps on the same storage. Keeping a storage copies all its bytes, so the copy waits first.
+/// Note [Writes that go on]: an op of c10d returns a Work, and may write until the function has
+/// waited for the Work, a wait that remat does not see. Until then the function reads only other
+/// memory, which may be on the same storage. Keeping a tensor copies all bytes of its storage, so
+/// remat waits before such a copy.
 ///
 /// Note [Functional collectives]: their ops return no Work; LibTorch has a table of Works by
 /// result. A process group may write results by ops on another thread, which gives the results new
@@ -30,14 +31,15 @@ class REMAT_API PendingWrites {
   /// `region` is named in messages, and must outlive this object.
   explicit PendingWrites(const Region& region) : region_(region) {}
 
-  /// Notes that the collective of `work` writes `memories`. `is_receive`: the collective is a send
-  /// or a receive, whose Work must not be waited for twice.
+  /// Notes that the collective of `work` writes `memories`. `is_receive`: the collective is a
+  /// receive, whose Work must not be waited for twice.
   void add(const c10::IValue& work, bool is_receive, std::vector<const void*> memories);
 
   /// Notes that a functional collective writes `results`.
   void add_functional(c10::ArrayRef<at::Tensor> results);
 
-  /// Waits for collectives that write the memory of `tensor`, which is about to be copied.
+  /// Waits for collectives that write the memory of `tensor`, which is about to be copied. Throws
+  /// NotImplementedError for a receive that writes CPU memory.
   void settle(const at::Tensor& tensor);
 
  private:

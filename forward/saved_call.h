@@ -54,8 +54,9 @@ struct SavedCall {
     return op_runs && op_memory.contains(memory_of(tensor));
   }
 
-  /// True if `tensor`, which the call uses, existed before the region. If only SAVE calls have read
-  /// a tensor, its origin is unknown, like the origin of a new result of the running op.
+  /// True if `tensor`, which the call uses, existed before the region. Its origin is unknown if
+  /// only SAVE calls have read it, and if it is a new result of the running op; only the former
+  /// is among the op's arguments.
   bool is_from_outside(const at::Tensor& tensor, const StorageTable& storages) const;
 
  private:

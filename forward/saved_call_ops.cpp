@@ -55,7 +55,7 @@ void SavedCallOps::after_op(const OpCall& call) {
     const auto* const memory = memory_of(tensor);
     if (!memory || running_.op_memory.contains(memory)) return;
     if (running_.op_makes_part) {
-      state_.storages.enter(memory, Origin::inside());  // In no argument, so not writable.
+      state_.storages.enter(memory, Origin::inside());  // check_findable() refuses writes.
     } else {
       enter_made(tensor);
     }
@@ -64,8 +64,8 @@ void SavedCallOps::after_op(const OpCall& call) {
   running_.op_runs = false;
 }
 
-// A storage that nobody else holds is new, even if its address was used before: only memory that
-// the region itself made has been freed since. An in-place op returns a storage that others hold.
+// A storage that nobody else holds is new, although its address counts as made inside if the region
+// has freed a storage there. An in-place op returns a storage that others hold, which is not new.
 void SavedCallOps::adopt(const at::Tensor& tensor) {
   const void* const memory = memory_of(tensor);
   if (!memory || !tensor.has_storage()) return;
@@ -97,7 +97,8 @@ void SavedCallOps::note_write(const OpInfo* op, const at::Tensor& tensor, Origin
   running_.written.push_back(std::move(written));
 }
 
-/// Throws NotImplementedError if a replay could not find the written memory, made by the region.
+/// Throws NotImplementedError if a replay could not find the written memory, which is not from
+/// outside.
 void SavedCallOps::check_findable(const OpInfo* op, const SavedCall::Written& written) const {
   const at::Tensor& tensor = written.tensor;
   TORCH_CHECK_NOT_IMPLEMENTED(
@@ -117,7 +118,8 @@ void SavedCallOps::keep_before_write(const SavedCall::Written& written, bool joi
   const auto& [tensor, origin, argument, required_grad] = written;
   if (origin.is_outside()) {
     const OutsideStorage& outside = std::as_const(*state_.region).outside()[origin.number()];
-    // Nested regions may be told to skip the call, so they do not see its ops.
+    // If all regions keep the call, a replay around a nested region skips it there, so the nested
+    // region must not decide by `joins_graph`, which it knows only when the call's ops run.
     const bool is_for_all =
         running_.record->call.keep == Keep::kAllRegions && state_.scope.previous() != nullptr;
     if (outside.is_read() || outside.is_argument() ||

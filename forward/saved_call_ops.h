@@ -53,12 +53,13 @@ class SavedCallOps {
   /// and has `arguments`; its ops are not observed.
   void begin_skipped(c10::ArrayRef<at::Tensor> writes, c10::ArrayRef<at::Tensor> arguments);
   bool is_skipped() const { return skipped_.has_value(); }
-  /// end_skipped(): the nested call has returned `results`. forget_skipped(): the call has thrown.
+  /// end_skipped(): the nested call has returned `results`. forget_skipped(): the nested call has
+  /// thrown.
   void end_skipped(c10::ArrayRef<at::Tensor> results);
   void forget_skipped() noexcept;
 
-  /// Call it when the call ends: its memory now counts as made by the region. Returns tensors that
-  /// kept their addresses from being reused; see Note [What dies with a SAVE call].
+  /// Call it when the call ends. Forgets memory that the call has made and freed. Returns tensors
+  /// that kept their addresses from being reused; see Note [What dies with a SAVE call].
   [[nodiscard]] std::vector<at::Tensor> end_call() noexcept;
 
  private:

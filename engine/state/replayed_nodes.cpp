@@ -36,7 +36,7 @@ struct ThreadNodes {
   /// True if the node with this number is not yet renumbered.
   bool is_new(uint64_t number) const { return number >= next; }
 
-  /// The number that a node not yet renumbered would have without replays.
+  /// The number that the node `number`, not yet renumbered, would have without replays.
   uint64_t plain(uint64_t number) const {
     uint64_t shift = before;
     for (const auto& [begin, end] : replayed) {
@@ -54,7 +54,7 @@ struct ThreadNodes {
   }
 
   uint64_t next = 0;                                      // first number that is not yet renumbered
-  uint64_t before = 0;                                    // nodes of replays before `replayed`
+  uint64_t before = 0;                                    // number of nodes in forgotten replays
   std::vector<std::pair<uint64_t, uint64_t>> replayed{};  // each replay's begin and end, in order
 };
 
@@ -69,7 +69,7 @@ Shared& shared() {
   return instance;
 }
 
-/// The nodes behind `ends` that a backward has made, each once.
+/// Follows edges from `ends` while `is_made` holds. Returns the nodes met, each once.
 template <class IsMade>
 std::vector<Node*> nodes_made(const edge_list& ends, const IsMade& is_made) {
   std::unordered_set<Node*> seen;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A ready-made state hook for buffers, which a replay leaves as one forward has set them.
+// A ready-made state hook that undoes what a replay writes into buffers.
 #include <remat/engine/state_hook.h>
 
 #include <c10/core/GradMode.h>

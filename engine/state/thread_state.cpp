@@ -79,8 +79,8 @@ void write_flags(uint32_t flags) {
   }
 }
 
-/// Appends the float32 precision of a library's products, convolutions and recurrent networks to
-/// `word`.
+/// Returns `word` with the float32 precisions of a library's matrix products, convolutions and
+/// recurrent networks appended.
 uint32_t with_precision_of(at::Float32Backend library, uint32_t word) {
   for (const at::Float32Op op : {at::Float32Op::MATMUL, at::Float32Op::CONV, at::Float32Op::RNN}) {
     word = word << 2U | static_cast<uint32_t>(at::globalContext().float32Precision(library, op));
@@ -103,7 +103,7 @@ uint32_t read_precision() {
   return word;
 }
 
-// The settings of the process that the running replays use; guarded by process_mutex().
+// The process's settings now, and from before the running replays. Guarded by process_mutex().
 size_t users = 0;  // Replays running in all threads.
 ProcessSettings settings_now;
 ProcessSettings settings_before;
@@ -123,7 +123,8 @@ ProcessSettings read_process() {
   return {c10::get_default_dtype(), read_flags()};
 }
 
-/// Reads the present settings first, because a replay that was stopped early may have left others.
+/// Reads the present settings first: a function that changes them may not have set them back,
+/// because an early stop ended its replay.
 void write_process(const ProcessSettings& wanted) {
   settings_now = read_process();
   if (settings_now == wanted) return;
@@ -147,7 +148,8 @@ ProcessSettings begin_locked(const ProcessSettings& wanted) {
   return outer;
 }
 
-/// Returns the settings to pass to end_process().
+/// Sets `wanted`, and returns the settings to pass to end_process(). A thread's outermost replay
+/// waits while other threads' replays use other settings.
 ProcessSettings begin_process(const ProcessSettings& wanted) {
   {
     const std::lock_guard<std::mutex> lock(process_mutex());

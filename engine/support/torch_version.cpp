@@ -8,7 +8,7 @@
 
 #include <stdexcept>
 
-// Keeps this file in programs that link remat statically; see tape/CMakeLists.txt.
+// Keeps this file in programs that link remat statically; see the link options in CMakeLists.txt.
 extern "C" REMAT_API const int remat_torch_version_checked;
 
 namespace remat::detail {
@@ -21,7 +21,8 @@ std::string_view minor_version(std::string_view version) {
   return version.substr(0, version.find_first_not_of("0123456789", first + 1));
 }
 
-// noexcept ends the process with the exception's text: it must not unwind through the loader.
+// noexcept: an exception ends the process with its text, because it must not unwind through the
+// loader.
 int check_at_load() noexcept {
   check_torch_version(compiled_torch_version(), loaded_torch_version());
   return 1;

@@ -19,8 +19,8 @@ void just_wait(c10::function_ref<void()> wait) {
 
 std::atomic<BlockingWait> wait_runner{&just_wait};
 
-/// A recursive mutex, but not a std::recursive_mutex, whose owner is a kernel thread: a forked
-/// child runs on another kernel thread, and must keep the turn that the forking thread had.
+/// A recursive mutex. A std::recursive_mutex would not do, because its owner is a kernel thread: a
+/// forked child runs on another kernel thread, and must keep the turn that the forking thread had.
 class Holder {
  public:
   void take() {

@@ -51,9 +51,9 @@ bool names_matrices(std::string_view op) {
   });
 }
 
-// Statistics of normalisation, written in training. Found by running LibTorch's op database on the
-// CPU and comparing versions and bytes of unmarked arguments; for other devices, by reading the
-// sources.
+// Ops of normalisation, and the statistics that they write in training. Found by running LibTorch's
+// op database on the CPU and comparing versions and bytes of unmarked arguments; for other devices,
+// by reading LibTorch's sources.
 constexpr std::array<std::pair<std::string_view, UnmarkedWrites>, 6> kOfTensorLibrary{{
     {"aten::native_batch_norm", {.in_training = 0b11000}},
     {"aten::cudnn_batch_norm", {.in_training = 0b11000}},

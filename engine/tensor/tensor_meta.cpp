@@ -25,7 +25,7 @@ bool has_plain_sizes(const at::Tensor& tensor) {
 
 constexpr size_t kFewSamples = 8;
 constexpr size_t kManySamples = 64;
-constexpr size_t kMostWords = 512;  // Storages up to this size are hashed whole.
+constexpr size_t kMostWords = 512;  // With `many`, storages up to this size are hashed whole.
 
 std::optional<uint64_t> sample_storage(const at::Tensor& tensor, bool many);
 
@@ -48,7 +48,8 @@ uint64_t sample_parts(const at::Tensor& tensor) {
   return hash;
 }
 
-/// A hash of words spread over the storage; nullopt if the memory cannot be read from the host.
+/// A hash of a few words spread over the storage, or of more (`many`); nullopt if the host cannot
+/// read the memory.
 std::optional<uint64_t> sample_bytes(const c10::Storage& storage, bool many) {
   if (!storage || PlaceholderStorage::is(storage) || !storage.device().is_cpu())
     return std::nullopt;
@@ -75,8 +76,8 @@ std::optional<uint64_t> sample_bytes(const c10::Storage& storage, bool many) {
   return hash;
 }
 
-/// Samples the tensor's whole storage, so that all its views have one hash; with `many`, also the
-/// parts of a sparse or quantized tensor.
+/// Samples the tensor's whole storage, so that all its views have the same hash; with `many`, takes
+/// more samples, also of the parts of a sparse or quantized tensor.
 std::optional<uint64_t> sample_storage(const at::Tensor& tensor, bool many) {
   if (!tensor.is_cpu()) return std::nullopt;
   if (!has_layout(tensor) && !(many && tensor.is_quantized() && tensor.has_storage())) {
@@ -149,7 +150,7 @@ std::string TensorMeta::place_str() const {
                   is_leaf_ ? ", a leaf" : ", not a leaf");
 }
 
-// A tensor without elements has nothing that a write could change, although its version moves.
+// Ignores the version of a tensor without elements, because a write has nothing to change there.
 SavedVersion::SavedVersion(const at::Tensor& tensor, bool is_from_outside)
     : counter_(has_plain_sizes(tensor) && tensor.numel() == 0
                    ? c10::VariableVersion()
@@ -184,12 +185,12 @@ bool SavedVersion::changed_in(const at::Tensor& tensor) const {
 }
 
 bool SavedVersion::has_other_bytes(const at::Tensor& tensor) const {
-  // Code that reads freed memory reports it.
+  // Freed memory counts as unchanged, because code that would read it reports it.
   return sample_ && !is_freed(tensor) && sample_storage(tensor, is_from_outside_) != sample_;
 }
 
 bool SavedVersion::has_other_bytes(const c10::Storage& storage) const {
-  const bool has_memory = storage && storage.nbytes() > 0;  // Else it was freed.
+  const bool has_memory = storage && storage.nbytes() > 0;  // False: it was freed.
   return sample_ && has_memory && sample_bytes(storage, is_from_outside_) != sample_;
 }
 

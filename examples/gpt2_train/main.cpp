@@ -25,7 +25,7 @@ namespace {
 
 constexpr int64_t kBatch = 8;
 constexpr int64_t kSteps = 12;
-constexpr uint64_t kSeed = 1;  // of weights, samples and dropout
+constexpr uint64_t kSeed = 1;  // seeds weights, samples and dropout
 constexpr double kLearningRate = 1e-3;
 constexpr int64_t kWarmupSteps = 10;  // steps in which the learning rate rises linearly
 
@@ -99,7 +99,7 @@ struct Trainer {
     steps.push_back(std::move(record));
   }
 
-  /// Notes the first difference between the last step and that of `plain`.
+  /// Notes the first difference between the last step of this trainer and that of `plain`.
   void compare(const Trainer& plain) {
     if (!difference.empty()) return;
     if (!same_bits(plain.steps.back().loss, steps.back().loss)) difference = "loss";
@@ -137,8 +137,9 @@ at::Tensor draw_samples(std::string& text, int64_t length, std::mt19937_64& rand
   return torch::stack(samples);
 }
 
-/// Returns the median time of a step or, with `over`, of its ratio to the same step of `over`. The
-/// first step is left out, since it warms up the allocator and creates the optimizer's state.
+/// Returns the median of the steps' times or, with `over`, of their ratios to the times of the same
+/// steps of `over`. The first step is left out, because it warms up the allocator and creates the
+/// optimizer's state.
 double median_seconds(const Trainer& row, const Trainer* over = nullptr) {
   std::vector<double> values;
   for (size_t i = 1; i < row.steps.size(); ++i)
@@ -148,7 +149,7 @@ double median_seconds(const Trainer& row, const Trainer* over = nullptr) {
   return *middle;
 }
 
-/// Formats the largest value of all steps, with its share of plain's largest value.
+/// Formats the largest `bytes` of all steps of `row`, and its share of the largest of `plain`.
 std::string bytes_of(const Trainer& plain, const Trainer& row, int64_t StepRecord::*bytes) {
   const auto largest = [&](const Trainer& of) {
     const auto step = std::max_element(of.steps.begin(), of.steps.end(),
@@ -181,8 +182,9 @@ void print_table(const std::vector<Trainer>& trainers) {
       group_size(static_cast<size_t>(Gpt2Config().depth)), 1e3 * median_seconds(plain));
 }
 
-/// Trains every mode on the same bytes, and compares each mode with plain after every step. In each
-/// step another mode begins. Returns true if every loss fell and every bit is plain's.
+/// Trains every mode on the same bytes, and compares each mode with plain after every step. Each
+/// step starts with another mode. Returns true if in every mode the loss fell, and all losses,
+/// gradients and weights have the bits of plain's.
 bool train() {
   torch::set_num_threads(1);  // gives the steadiest figures
   std::ifstream file(REMAT_DEMO_TEXT, std::ios::binary);

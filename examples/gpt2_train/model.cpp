@@ -51,8 +51,8 @@ remat::Policy policy_of(Saved part, Saved saved) {
   return is_saved ? remat::Policy::kSave : remat::Policy::kRecompute;
 }
 
-// Runs a layer as a named call: a region keeps or recomputes it by its policy; without a region it
-// is a plain call.
+// Runs a layer as a named call. A region keeps or recomputes the call's tensors by its policy;
+// outside of regions only the layer runs.
 at::Tensor run_linear(const nn::Linear& linear, const char* name, Saved saved,
                       const at::Tensor& x) {
   const auto forward = [&linear](const at::Tensor& in) {
@@ -61,8 +61,8 @@ at::Tensor run_linear(const nn::Linear& linear, const char* name, Saved saved,
   return remat::native_op(forward, name, policy_of(Saved::kMatmuls, saved))(x);
 }
 
-// The activation is an argument of the region, so that remat keeps it. The module is captured by a
-// shared pointer.
+// The activation is an argument of the region, so that remat keeps it. `block` is captured by copy,
+// which shares the module.
 at::Tensor run_as_region(const Block& block, size_t index, Saved saved, const at::Tensor& x) {
   const auto region = remat::checkpoint({.name = "block" + std::to_string(index)});
   return region([block, saved](const at::Tensor& input) {

@@ -61,7 +61,7 @@ decltype(auto) invoke_function(F& fn, Args&... args) {
   }
 }
 
-/// Calls `fn` with lvalues of `args`, std::reference_wrapper removed.
+/// Calls `fn` with lvalues of `args`; a std::reference_wrapper becomes what it refers to.
 template <class F, class... Args>
 decltype(auto) call(F& fn, std::tuple<Args...>& args) {
   return std::apply(
@@ -136,8 +136,8 @@ class Checkpointed {
   Checkpointed(std::shared_ptr<const CheckpointOptions> options, F fn)
       : options_(std::move(options)), fn_(std::move(fn)) {}
 
-  /// Calls fn with decay-copied `args` as lvalues (std::ref: no copy) and returns its result. A
-  /// plain call if autograd records nothing. Exceptions of fn pass through and leave nothing open.
+  /// Calls fn with decay-copied `args` as lvalues (std::ref: no copy) and returns its result. Makes
+  /// no region if records_regions() is false. Exceptions of fn pass through and close the region.
   template <class... Args>
   auto operator()(Args&&... args) {
     check_arguments<std::decay_t<Args>...>();

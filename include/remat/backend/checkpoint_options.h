@@ -84,7 +84,7 @@ struct CheckpointOptions {
   /// be set if there are such calls.
   std::shared_ptr<OffloadStore> offload_store{};
 
-  /// Keeps the region's tensor arguments in offload_store too, which must be set. In a region
+  /// Keeps the region's tensor arguments in offload_store, too; that store must be set. In a region
   /// without named calls nothing else is kept. Leaves that require gradients are not moved.
   bool offload_inputs = false;
 

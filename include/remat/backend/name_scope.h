@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Prefixes for the names of calls, so that code that runs twice has different names each time.
+// Prefixes for the names of named calls, so that the calls of code that runs twice have different
+// names each time.
 #pragma once
 
 #include <string>
@@ -12,9 +13,9 @@ namespace remat {
 
 class Scope;
 
-/// While alive, prefixes the names of calls on this thread with `prefix` and a slash; scopes nest.
-/// A NameScope made in a region's function applies to that region's calls only. Must be destroyed
-/// on the thread that made it, innermost first. Throws ValueError if the prefix is empty.
+/// While alive, puts `prefix` and a slash before the names of named calls on this thread; scopes
+/// nest. A NameScope made in a region's function applies to that region's calls only. Must be
+/// destroyed on the thread that made it, innermost first. Throws ValueError if the prefix is empty.
 class REMAT_API NameScope {
  public:
   explicit NameScope(std::string prefix);

@@ -52,8 +52,9 @@ class REMAT_API NamedCallScope {
   /// True if the call is SAVE or OFFLOAD, by its own policy or by the region's rules.
   bool is_saved() const { return is_saved_; }
 
-  /// Announces tensors that autograd will save for the call after the call has ended. `saving` says
-  /// when; if it is empty, before the next op. Replaces earlier announcements.
+  /// Announces tensors that autograd will save for the call after the call has ended. `saving`
+  /// tells whether autograd has done so; if `saving` is empty, autograd saves them before the next
+  /// op. Replaces earlier announcements.
   void expect_saved(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors,
                     const SavingState& saving);
 

@@ -114,7 +114,7 @@ class NamedFunction {
 };
 
 /// Names a part of a region's function: native_op(fn, name, policy)(args...). Outside of regions it
-/// is a plain call.
+/// only calls fn.
 ///
 /// RECOMPUTE: fn runs again in a replay. SAVE: fn does not run again; the tensors that autograd
 /// saved in it are kept, except those among `args` that the replay recomputes anyway, and its
@@ -142,7 +142,8 @@ auto native_op(F&& fn, std::string name, Policy policy, Keep keep = Keep::kInner
 }
 
 /// Tells the region that recomputed code reads these tensors, if they are results of SAVE calls.
-/// Use it for reads that remat cannot see (through a pointer), or before `implicit_keep` complains.
+/// Use it for reads that remat cannot see (through a pointer), or so that `implicit_keep` does not
+/// warn or raise.
 /// A view stands for its whole base. Does nothing for other tensors, in a replay and outside of
 /// regions.
 REMAT_API void recompute_needs_tensor(c10::ArrayRef<at::Tensor> tensors);

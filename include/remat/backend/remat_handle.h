@@ -51,8 +51,8 @@ class REMAT_API RematHandle {
   /// otherwise nullopt. Call it first.
   std::optional<std::vector<at::Tensor>> maybe_load_saved();
 
-  /// Returns the inputs. If forward() is to run again, keeps the inputs that are results of SAVE
-  /// calls.
+  /// Returns the inputs. If a replay will run forward() again (RECOMPUTE), keeps those inputs that
+  /// are results of SAVE calls.
   at::Tensor save_or_load_inputs(const at::Tensor& input);
   template <class... Tensors>
   requires(sizeof...(Tensors) >
@@ -60,9 +60,9 @@ class REMAT_API RematHandle {
     return {save_or_load_inputs(inputs)...};
   }
 
-  /// Calls ctx->save_for_backward() with these tensors in this order; undefined ones keep their
-  /// place. The names are for reports. Throws ValueError if a name is empty, contains a dot or is
-  /// used twice.
+  /// Calls ctx->save_for_backward() with these tensors, including undefined ones, in this order.
+  /// The names are for reports. Throws ValueError if a name is empty, contains a dot or is used
+  /// twice.
   void save_for_backward(c10::ArrayRef<NamedTensor> tensors);
   void save_for_backward(std::initializer_list<NamedTensor> tensors);
 
@@ -82,12 +82,14 @@ class REMAT_API RematHandle {
 };
 
 /// Makes forward() of a custom function a named call. `ctx` is the context of forward(). Throws as
-/// native_op() does. The arguments of forward() count as captured, so for a function that returns
-/// or writes one of them, use op<Function>() instead.
+/// native_op() does. The handle does not see forward()'s arguments, so they count as captured, and
+/// a replay cannot skip a call that returns or writes one of them. Use op<Function>() for such a
+/// function.
 REMAT_API RematHandle get_handle(torch::autograd::AutogradContext* ctx, std::string name,
                                  Policy policy, Keep keep = Keep::kInnermostRegion);
 
-/// Like the other overload, with the enclosing op()'s name and policy; ValueError without an op().
+/// Like the other overload, with the enclosing op()'s name, policy and arguments. Throws ValueError
+/// in a region without an enclosing op(); outside of regions the handle passes everything through.
 REMAT_API RematHandle get_handle(torch::autograd::AutogradContext* ctx);
 
 namespace detail {
@@ -139,9 +141,9 @@ class REMAT_API OpContext {
 ///     ...
 ///
 /// In the replay of a SAVE call its forward() does not run. Without the list, forward() must call
-/// get_handle(ctx); a replay then calls forward(), and the handle returns the results. Throws as
-/// native_op() does; in the region's forward also ValueError if forward() saves more tensors than
-/// are listed, or takes no handle.
+/// get_handle(ctx); a replay then calls forward(), which gets the results from the handle. Throws
+/// as native_op() does; in the region's forward also ValueError if forward() saves more tensors
+/// than are listed, or takes no handle.
 template <class Function>
 auto op(std::string name, Policy policy, Keep keep = Keep::kInnermostRegion) {
   NamedCall call{.name = std::move(name), .policy = policy, .keep = keep, .saved_names = {}};

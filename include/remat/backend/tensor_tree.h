@@ -88,7 +88,7 @@ struct VisitMembers {
 
 template <class T, class A>
 struct TensorTree<std::vector<T, A>> : detail::VisitElements {};
-// std::vector<bool> packs its elements into bits.
+// std::vector<bool> packs its elements into bits, which no reference can visit.
 template <class A>
 struct TensorTree<std::vector<bool, A>> {
   static constexpr bool kUnknown = true;

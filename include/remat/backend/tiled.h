@@ -131,8 +131,8 @@ class Tiled {
 ///
 /// The result is not bitwise that of fn(args...): sums over slices (added results, gradients of
 /// weights) are added in another order, and matrix products of other shapes may round differently.
-/// Throws ValueError for invalid options, and if lengths differ. Any thread. Source: tiled losses
-/// and MLPs of Arctic long-sequence training.
+/// Throws ValueError for invalid options, and if tensor arguments differ in length along dim. Any
+/// thread may call it. Source: tiled losses and MLPs of Arctic long-sequence training.
 inline auto tiled(TiledOptions options) {
   detail::check_tiled_options(options);
   return [options = std::move(options)]<class F>(F fn) { return Tiled<F>(options, std::move(fn)); };

@@ -40,8 +40,8 @@ struct AutoCheckpointOptions {
   /// Number of steps to measure before planning.
   int steps = 3;
 
-  /// Called with a line of text when measuring begins, a plan is made, or a step leaves it. May be
-  /// null.
+  /// Called with a line of text when measuring begins, when a plan is made, and when a step leaves
+  /// its plan. May be null.
   std::function<void(const std::string&)> progress{};
 
   /// Called once if steps run other ops than those that were measured. Null: a LibTorch warning.
@@ -76,12 +76,13 @@ struct REMAT_API StepSignature {
 
 /// The state behind auto_checkpoint(): measures real steps, plans, and runs later steps as planned.
 ///
-/// The function is called exactly once in each step. The first step runs on a tape that is cut
-/// while it is recorded, the next ones on a tape that is cut where few bytes cross, while ops,
-/// backward nodes and memory are logged; then a plan is made. Steps with arguments of other sizes
-/// run with a plan for larger ones, or are measured. A step that meets an op its plan does not
-/// expect is cut every few MB from there on, and the next such step is measured. At most
-/// kMostVariants plans are alive; kMostMeasurements limits measurements.
+/// The function is called exactly once in each step. Ops, backward nodes and memory are logged in
+/// the first steps: the first runs on a tape that is cut while it is recorded, the next ones on
+/// tapes that are cut where few bytes cross (or by a plan, if such a step would exceed the budget).
+/// Then the plan is made. Steps with arguments of other
+/// sizes run with a plan for larger ones, or are measured. A step that meets an op its plan does
+/// not expect is cut every few MB from there on, and the next such step is measured. At most
+/// kMostVariants plans are alive; kMostMeasurements limits the number of measured steps.
 ///
 /// Several threads may run steps at once; one step at a time is measured in the process.
 class REMAT_API AutoCheckpoint {
@@ -95,8 +96,8 @@ class REMAT_API AutoCheckpoint {
   AutoCheckpoint& operator=(const AutoCheckpoint&) = delete;
   ~AutoCheckpoint();
 
-  /// Calls checkpoint(*options)(function), or the function alone if `options` is null. `recording`
-  /// may be given the current module, see StepRecording::enter(); null if the call is not measured.
+  /// Calls checkpoint(*options)(function), or the function alone if `options` is null. If the call
+  /// is measured, `recording` is not null; call recording->enter(module) to say which module runs.
   using Forward = std::function<void(const CheckpointOptions* options, StepRecording* recording)>;
 
   /// Runs the forward of a step. Call it in grad mode. Inside a region it just calls `forward`.
@@ -110,7 +111,8 @@ class REMAT_API AutoCheckpoint {
   /// While there is no plan, the reason: "2 of 3 steps are measured ...".
   std::string why_no_plan() const;
 
-  /// Advice on an op that no tape can replay, for errors raised elsewhere.
+  /// Returns advice to append to an error that another layer raises for an op that no tape can
+  /// replay.
   std::string advice() const;
 
   const AutoCheckpointOptions& options() const;

@@ -15,7 +15,7 @@ namespace remat {
 /// A memory budget as text. "8GB", "2.5 GiB": bytes above what is alive when the step begins.
 /// "60%": share of the peak of a step that keeps everything. "fraction:0.5": a point between the
 /// least that a plan needs (0) and the peak of a step that keeps everything (1). "device:16GB":
-/// memory of the device, less weights, gradients and optimizer states. A plain value.
+/// memory of the device, less weights, gradients and optimizer states. Any thread may read it.
 class REMAT_API MemoryBudget {
  public:
   /// @throws c10::ValueError for any other text, with a message that begins with `where`.
@@ -30,7 +30,8 @@ class REMAT_API MemoryBudget {
   /// states).
   int64_t bytes(const MemoryPlanner& planner, int64_t static_bytes) const;
 
-  /// The budget in bytes, computed without a planner; nullopt for fraction and device budgets.
+  /// The budget in bytes, without a planner. `plain_peak_bytes`: peak of a step that keeps
+  /// everything. nullopt for fraction and device budgets, which need a planner.
   std::optional<int64_t> bytes_of_plain(int64_t plain_peak_bytes) const;
 
  private:

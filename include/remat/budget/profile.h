@@ -23,8 +23,8 @@ class REMAT_API StepRunner {
  public:
   virtual ~StepRunner() = default;
 
-  /// Calls checkpoint(options)(function), and holds its result. `recording` may be given the
-  /// current module, see StepRecording::enter().
+  /// Calls checkpoint(options)(function), and holds its result. An implementation may call
+  /// recording->enter(module) to say which module runs.
   virtual void forward(const CheckpointOptions& options, StepRecording* recording) = 0;
 
   /// Runs backward from the function's result.
@@ -39,11 +39,15 @@ struct ProfileOptions {
   int steps = 4;       ///< Number of steps to measure, after a warm-up step
 };
 
-/// Measures options.steps + 1 steps on tapes that keep little. The .grad of leaves is set aside
+/// Runs options.steps + 1 steps, on tapes that keep little. The .grad of leaves is set aside
 /// meanwhile; other effects of the steps stay, such as those on running statistics and random
-/// generators. Runs on the calling thread, one measurement at a time in the process. Throws
-/// NotImplementedError, naming the op, if no tape can replay it; ValueError if steps < 1;
-/// RuntimeError if steps run different ops.
+/// generators. Runs on the calling thread, one measurement at a time in the process.
+///
+/// Throws NotImplementedError if no tape can replay an op, if the function saves nothing for
+/// backward or has regions of its own, or if a step is differentiated twice; ValueError if steps <
+/// 1, in a region or without grad mode, if no backward runs, or if a tensor from outside that needs
+/// a gradient is no leaf; RuntimeError if steps run different ops, or if the process is already
+/// recording a step.
 REMAT_API StepProfile profile_steps(StepRunner& runner, const ProfileOptions& options);
 
 namespace detail {

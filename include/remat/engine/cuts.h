@@ -17,8 +17,8 @@ namespace remat {
 class RegionPolicy;
 
 /// Cuts a region that is replayed from its tape into segments. Backward replays each segment by
-/// itself, so the saved tensors of only one are in memory at a time. Cuts need not match functions
-/// or modules.
+/// itself, so the saved tensors of only one segment are in memory at a time. Cuts need not match
+/// functions or modules.
 ///
 /// The forward keeps each tensor that one segment makes and another reads, until the last saved
 /// tensor computed from that tensor is freed. The segments of a group are first replayed together
@@ -26,7 +26,8 @@ class RegionPolicy;
 /// forward keeps only the group's inputs and outputs. Groups may nest. Each level runs its ops once
 /// more, and so saves the memory of the tensors between its segments.
 ///
-/// Three segments, the last two a group: {.positions = {40, 80}, .groups = {{1, 3}}}.
+/// For example, three segments of which the last two are a group:
+/// {.positions = {40, 80}, .groups = {{1, 3}}}.
 struct Cuts {
   /// Segments begin to end - 1.
   struct Group {
@@ -55,10 +56,10 @@ struct Cuts {
     Policy policy = Policy::kSave;  ///< kSave or kOffload
   };
 
-  /// If given, these values and those that policies keep are the only values that cross a cut or
-  /// are kept. Each is kept as if a rule of its segment matched that value and no other. Ascending
-  /// by record and result. If a replay would need another value, the region raises when the
-  /// function returns. A region of one segment may have such a list, too.
+  /// If set, these values and those that policies keep are the only values that cross a cut or are
+  /// kept. Each of these values is kept as if a rule of its segment matched that value and no
+  /// other. Ascending by record and result. If a replay would need another value, the region raises
+  /// when the function returns. A region of one segment may have such a list, too.
   std::optional<std::vector<Kept>> keep{};
 
   bool empty() const { return positions.empty() && !keep; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Differences between the versions of LibTorch that remat supports. Base classes of remat's own
-// classes are in backend/dispatch/saved_tensor_engine.h, differences in LibTorch's Python half in
-// python/bindings/py_node_compat.h.
+// Differences between the versions of LibTorch that remat supports. Those that concern a base class
+// of remat's engine are in backend/dispatch/saved_tensor_engine.h, and those in LibTorch's Python
+// half in python/bindings/py_node_compat.h.
 #pragma once
 
 #include <c10/core/DispatchKeySet.h>

@@ -40,7 +40,7 @@ inline bool will_have_node(const at::Tensor& tensor) {
 /// A tensor's position in the graph, to give to other tensors. Holds the node weakly.
 class REMAT_API GraphPlace {
  public:
-  /// A position behind a node that has been freed.
+  /// The position of a result whose node has been freed.
   GraphPlace() = default;
 
   /// Position of `tensor`, which must not be a stale view: Note [When a view gets its node].

@@ -33,12 +33,12 @@ using Flatten = std::optional<FlattenedTensor> (*)(const at::Tensor& tensor);
 using HashOfClass = uint64_t (*)(const at::Tensor& tensor);
 REMAT_API void set_tensor_classes(Flatten flatten, HashOfClass hash);
 
-/// These call the functions of set_tensor_classes(); nullopt and 0 if none have been set.
+/// Call the functions of set_tensor_classes(), and return nullopt and 0 if none have been set.
 REMAT_API std::optional<FlattenedTensor> flattened(const at::Tensor& tensor);
 REMAT_API uint64_t tensor_class(const at::Tensor& tensor);
 
-/// Returns the indices and values of a sparse tensor; empty for any other tensor. The ops are
-/// visible to scopes: hide them with Unseen.
+/// Returns the indices and values of a sparse tensor; empty for any other tensor. Scopes see the
+/// ops that return them, unless the caller hides them with Unseen.
 std::vector<at::Tensor> sparse_parts(const at::Tensor& tensor);
 
 }  // namespace remat

@@ -22,7 +22,7 @@ REMAT_API size_t non_blocking_argument(const c10::FunctionSchema& schema);
 /// Note [Copies to the host]: a program that starts a non-blocking copy to the host waits for that
 /// copy later, and no op shows the wait. remat may read the copy earlier: hooks, stores and copies
 /// before a write get an op's result as soon as the op has run. So remat waits for such copies in a
-/// region, and for those of a tape, which does not repeat the function's waits.
+/// region, and when a tape is replayed, because a tape does not repeat the function's waits.
 class REMAT_API HostCopy {
  public:
   /// Construct it before the op runs; `non_blocking` is the op's non_blocking_argument().

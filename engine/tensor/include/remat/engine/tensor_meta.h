@@ -27,8 +27,8 @@ REMAT_API bool is_grad_changed(const at::Tensor& original, bool requires_grad);
 /// Name of a dtype as in Python, such as "float32".
 REMAT_API std::string dtype_name(c10::ScalarType dtype);
 
-/// Shape, dtype, device and graph properties (requires_grad, is_leaf) of a tensor. For tensors
-/// without plain sizes (nested, symbolic) the shape is not compared.
+/// Shape, dtype, device and graph properties (requires_grad, is_leaf) of a tensor. The shape of a
+/// nested tensor or of one with symbolic sizes is not stored and not compared.
 class REMAT_API TensorMeta {
  public:
   explicit TensorMeta(const at::Tensor& tensor);
@@ -40,7 +40,7 @@ class REMAT_API TensorMeta {
 
   bool requires_grad() const { return requires_grad_; }
 
-  /// Empty without plain sizes.
+  /// Empty if the shape is not stored.
   c10::ArrayRef<int64_t> sizes() const { return sizes_; }
   c10::ScalarType dtype() const { return dtype_; }
   c10::Device device() const { return device_; }
@@ -65,18 +65,17 @@ class REMAT_API TensorMeta {
 REMAT_API const void* version_counter_of(const at::Tensor& tensor);
 REMAT_API const void* version_counter_of(const c10::VariableVersion& version);
 
-/// True for a parameter and its views: a leaf that requires grad, in whatever shape.
+/// True for a leaf that requires grad, and for a view of such a leaf.
 REMAT_API bool is_parameter(const at::Tensor& tensor);
 
 /// The version of a tensor when autograd saved it. Holds the tensor's version counter, not the
 /// tensor.
 ///
-/// Note [Writes without a version]: `tensor.data()` shares the tensor's memory but has its own
-/// version counter, and some optimizers of LibTorch (SGD) write parameters through it. So for a
-/// parameter in CPU memory, or a view of one, a few words spread over its storage are compared too,
-/// because an optimizer step changes nearly all of them. For tensors from outside a region,
-/// parameters or not, more is compared: all bytes up to 4 KiB, or one word of each 64th part of a
-/// larger storage.
+/// `tensor.data()` shares the tensor's memory but has its own version counter, and some optimizers
+/// of LibTorch (SGD) write parameters through it. So for a parameter in CPU memory, or a view of
+/// one, a few words spread over its storage are compared, too, because an optimizer step changes
+/// nearly all of them. For tensors from outside a region, parameters or not, more is compared: all
+/// bytes up to 4 KiB, or one word of each 64th part of a larger storage.
 class REMAT_API SavedVersion {
  public:
   explicit SavedVersion(const at::Tensor& tensor, bool is_from_outside = false);

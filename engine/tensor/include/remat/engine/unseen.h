@@ -46,7 +46,7 @@ class Unseen {
   std::optional<Tls> modes_;  // The hidden dispatch modes.
 };
 
-/// Like Unseen, for ops on memory. Autograd records no graph.
+/// Like Unseen; in addition, autograd records no graph and counts no versions.
 class UnseenBelowAutograd {
  private:
   Unseen unseen_;

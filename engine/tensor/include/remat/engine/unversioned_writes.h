@@ -35,14 +35,14 @@ class REMAT_API UnversionedWrites {
   /// Records what the op has written without a new version.
   void finish() const;
 
-  /// Number that a slot on `tensor` notes: that of the last write that has begun, or kNever if the
-  /// running op writes the tensor without an alias mark in its schema.
+  /// Returns the number that a slot for `tensor` notes: the number of the last write that has
+  /// begun, or kNever if the running op writes `tensor` without an alias mark in its schema.
   static uint64_t last(const at::Tensor& tensor);
 
   /// Allocates a number for a write that is not made by an op.
   static uint64_t next();
 
-  /// The op that has written a tensor with this version counter after write number `last`, without
+  /// The op that, after write number `last`, has written a tensor with this version counter without
   /// a new version; null if there is none. Usable from any thread.
   static const OpInfo* find_after(uint64_t last, const void* versions);
 
