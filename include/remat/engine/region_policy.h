@@ -45,7 +45,7 @@ class REMAT_API RegionPolicy {
   /// Throws c10::ValueError if a rule names an op that does not exist; see also check_ops().
   explicit RegionPolicy(PolicyTable table, PolicyFunction function = {});
 
-  /// A placeholder, for a region whose segments have policies of their own: see Cuts::policies.
+  /// Stands in for a policy in a region whose segments have policies of their own: Cuts::policies.
   static const RegionPolicy& per_segment();
   bool is_per_segment() const { return this == &per_segment(); }
 
@@ -82,13 +82,13 @@ class REMAT_API RegionPolicy {
   std::optional<Policy> decide(std::optional<size_t> rule) const;
 
   const uint64_t id_;
-  const size_t own_rules_;  // the safe defaults come after these
+  const size_t own_rules_;  // number of rules before the safe defaults
   const PolicyTable table_;
   const PolicyFunction function_;
   const bool has_call_rules_;
   const bool names_ops_;  // true if a rule for calls has a pattern with "::", as names of ops do
   mutable std::deque<std::atomic<bool>> matched_;
-  // True if some rule named a missing op when last checked.
+  // True if the last check found a rule that names an op that does not exist.
   mutable std::atomic<bool> may_name_no_op_{false};
 };
 

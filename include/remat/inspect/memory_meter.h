@@ -31,17 +31,18 @@ class MeterState;
 /// Threads: the meter counts reports on the constructing thread and on every thread that carries
 /// that thread's state: autograd's threads, and threads inside an `at::ThreadLocalStateGuard`. On
 /// other threads the meter sees neither allocations nor frees; a block freed there counts as live
-/// until its address is allocated again under the meter. On an accelerator, gradients that grad()
-/// returned and memory left by a backward that threw may be freed unseen, since autograd's thread
-/// drops its reference after it has reset its thread-local state. Any thread may query.
+/// until its address is allocated again under the meter. On an accelerator the meter may miss the
+/// frees of gradients that grad() returned, and of memory left by a backward that threw, because
+/// autograd's thread drops its reference after it has reset its thread-local state. Any thread may
+/// query.
 ///
 /// Nesting: meters nest, and each sees every report. Destroy a meter on the thread that made it,
-/// innermost first. A meter that is destroyed out of order stops counting at once, but occupies
-/// the thread's slot for listeners until the next meter is destroyed.
+/// innermost first. A meter that is destroyed out of order stops counting at once, but remains the
+/// thread's installed listener until the next meter is destroyed.
 ///
 /// Errors: the constructor throws c10::Error if a torch profiler runs on this thread. Starting one
-/// under a meter fails with torch's "Profiler is already enabled", since both use the single slot
-/// that allocators report to.
+/// under a meter fails with torch's "Profiler is already enabled", because allocators report to a
+/// single listener of each thread.
 class REMAT_API MemoryMeter {
  public:
   MemoryMeter();

@@ -30,7 +30,7 @@ struct OffloadOptions {
   /// A storage goes to the first memory with room. Empty: host_memory().
   std::vector<std::shared_ptr<OffloadMemory>> memories{};
   int64_t min_bytes = int64_t{1} << 20;  ///< Smaller storages stay on the device
-  /// Limit on the bytes stored at once; later storages stay on the device.
+  /// Limit on the bytes stored at once. A storage that would exceed it stays on the device.
   int64_t max_bytes = std::numeric_limits<int64_t>::max();
   /// Limit on the bytes prefetched before backward asks for them.
   int64_t prefetch_bytes = int64_t{256} << 20;
@@ -55,7 +55,7 @@ struct OffloadStats {
   int64_t away_bytes = 0;     ///< Bytes stored now
   int64_t leaving_bytes = 0;  ///< Bytes being copied out now
   /// Bytes on the device now for this engine: storages that have not left yet or never will,
-  /// prefetched storages, and unneeded storages that must be kept for a copy (see
+  /// prefetched storages, and storages that nobody needs but a copy still uses (see
   /// CopyEvent::may_go()). Includes storages that others hold too, but not storages that put() does
   /// not move. 0 after backward, or after the graph is dropped, once all copies are done.
   int64_t device_bytes = 0;

@@ -14,9 +14,9 @@
 namespace remat {
 
 struct ReportOptions {
-  std::string name{};         ///< Name of the recording on the page; "": its program
+  std::string name{};         ///< Name of the recording on the page; "": the name of its program
   std::string second_name{};  ///< Name of the second recording
-  /// Approximate number of moments in the chart, which include the peak.
+  /// Approximate number of moments in the chart. The peak is one of them.
   size_t most_points = 5000;
   size_t most_rows = 24000;  ///< Limit on the rows for blocks alive at these moments; the page
                              ///< shows the smallest rows beyond the limit as a sum
