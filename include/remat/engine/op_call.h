@@ -63,8 +63,8 @@ class REMAT_API OpInfo {
   /// True if LibTorch tags the op as pointwise.
   bool is_pointwise() const { return is_pointwise_; }
 
-  /// True for matrix products, convolutions, recurrent networks, attention and ops that may be
-  /// built from them, judged by the name; true for every op that is not LibTorch's own.
+  /// True for every op that is not LibTorch's own, and for ops whose name says that they are matrix
+  /// products, convolutions, recurrent networks or attention, or may be built from those.
   bool may_multiply_matrices() const { return may_multiply_matrices_; }
 
   bool writes() const { return written_ != 0 || hidden_writes_ != 0; }
@@ -82,8 +82,8 @@ class REMAT_API OpInfo {
   /// True for ops that change an argument's sizes, strides or storage in place: t_, resize_, set_.
   bool changes_metadata() const { return changes_metadata_; }
 
-  /// True if the op can leave a tensor that shares memory with an argument but has its own version
-  /// counter, and the schema does not say so: set_() and the unsafe views.
+  /// True for set_() and the unsafe views: they can leave a tensor that shares memory with an
+  /// argument but has a version counter of its own, without saying so in the schema.
   bool gives_other_versions() const { return facts_.has(OpFact::kOtherVersions); }
 
   /// True for _to_copy and the composite to.dtype, casts whose results autocast may take from its
@@ -196,7 +196,7 @@ class REMAT_API OpCall {
   mutable bool is_collected_ = false;
 };
 
-/// True for a list of lists of tensors, as collectives take and return.
+/// True for a non-empty list of lists of tensors, such as collectives take and return.
 inline bool is_list_of_tensor_lists(const c10::IValue& value) {
   return value.isList() && !value.toListRef().empty() && value.toListRef()[0].isTensorList();
 }

@@ -58,9 +58,9 @@ class REMAT_API RegionBody {
     return nullptr;
   }
 
-  /// Called inside run() when all slots that backward needs are filled, at each tensor that
-  /// autograd saves from then on. Throws an exception that passes through the function's language.
-  /// Returns if the function is already unwinding an exception and must finish the unwinding.
+  /// Called inside run() each time that autograd saves a tensor after all slots that backward needs
+  /// are filled. Throws an exception that passes through the function's language. Returns if the
+  /// function is already unwinding an exception and must finish the unwinding.
   virtual void stop() const { throw StopReplay{}; }
 
   /// `escaped` is an exception that left run() after a stop. True if it must reach the caller;

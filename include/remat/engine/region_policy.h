@@ -37,9 +37,9 @@ struct PolicyQuery {
 /// forward and in each replay, on their threads, without any region active.
 using PolicyFunction = std::function<std::optional<Policy>(const PolicyQuery&)>;
 
-/// A PolicyTable followed by the safe defaults, and a function that decides after the rules for
-/// calls and before the rules for ops. Shared by all regions of one checkpoint(options). Usable
-/// from any thread.
+/// The rules of a PolicyTable, followed by the safe defaults; and a function that decides after the
+/// rules for calls and before the rules for ops. All regions of one checkpoint(options) share it.
+/// Usable from any thread.
 class REMAT_API RegionPolicy {
  public:
   /// Throws c10::ValueError if a rule names an op that does not exist; see also check_ops().
@@ -67,11 +67,11 @@ class REMAT_API RegionPolicy {
   const PolicyTable& table() const { return table_; }
 
   /// The rule that gave `call` its policy. Null if the call's code or the PolicyFunction gave it,
-  /// or if the rule found now has another policy. For reports: searches the rules.
+  /// or if the matching rule has another policy. Searches the rules, so use it for reports only.
   const PolicyRule* rule_of(const NamedCall& call) const;
 
-  /// Call it when a region begins. Throws c10::ValueError if a rule names a missing op of a library
-  /// that has registered other ops by now.
+  /// Called when a region begins. Throws c10::ValueError if a rule names an op that does not exist,
+  /// of a library that has registered other ops by now.
   void check_ops() const;
 
   /// The rules that have not matched so far, except those of presets.

@@ -24,7 +24,7 @@ class MeterState;
 ///     at::Tensor loss = model->forward(x);
 ///     int64_t resident_bytes = meter.current_bytes();
 ///
-/// Blocks: a block belongs to the meters during whose lifetime it was allocated. Freeing a block
+/// Blocks: a block belongs to the meters that were alive when it was allocated. Freeing a block
 /// that is older than the meter changes nothing, so counts are never negative. Memory that does not
 /// come from a c10 allocator (`from_blob`, `malloc` inside a kernel) is not counted.
 ///

@@ -65,11 +65,11 @@ struct MemoryReport {
 };
 
 /// Reports what the regions of this process hold now: tensor arguments, copies of outside memory
-/// that they write, and what SAVE calls keep. Each storage is counted once, for the oldest region
-/// that holds it. Not counted: leaves that require grad and views of them, and what user hooks, an
-/// OffloadStore or an outer region hold instead. Regions whose forward runs on another thread are
-/// left out. Any thread. Takes no lock while it looks, so regions that another thread's backward
-/// frees meanwhile may or may not be included.
+/// that the regions write, and what SAVE calls keep. Each storage is counted once, for the oldest
+/// region that holds it. Not counted: leaves that require grad and views of them, and tensors that
+/// user hooks, an OffloadStore or an outer region hold instead. Regions whose forward runs on
+/// another thread are left out. Any thread. Takes no lock while it looks, so a region that another
+/// thread's backward frees meanwhile may or may not be included.
 REMAT_API MemoryReport memory_report();
 
 }  // namespace remat

@@ -62,7 +62,7 @@ struct OffloadStats {
 };
 
 /// Moves the tensors that OFFLOAD calls keep out of the device during the forward, and back during
-/// backward. A storage leaves at the next put() after nobody else holds it any more; its device
+/// backward. Once nobody else holds a storage, the next put() starts to copy it out; its device
 /// memory is freed when the copy is done. A storage that backward asks for before it has left stays
 /// on the device. Storages are prefetched in the order in which the last step asked for them if
 /// this step has put the same sizes, otherwise in reverse order of put(). Any thread.
@@ -75,8 +75,8 @@ class REMAT_API OffloadEngine : public OffloadStore {
 
   /// The limits, and the speed of each memory from and to `device`, for a MemoryPlanner. The first
   /// call for a device measures the speed, with copies of up to 32 MiB; make that call before steps
-  /// run. `device` unset: OffloadOptions::device, else the current accelerator, else the CPU.
-  /// Throws if a memory has no room for such a copy, and passes errors of memories on.
+  /// run. If `device` is unset, it is OffloadOptions::device, else the current accelerator, else
+  /// the CPU. Throws if a memory has no room for such a copy, and passes errors of memories on.
   virtual OffloadTerms terms(std::optional<c10::Device> device = std::nullopt) = 0;
 };
 

@@ -58,9 +58,10 @@ class REMAT_API MemoryPlanner {
   std::shared_ptr<const State> state_;
 };
 
-/// A plan with exactly these cuts, made without a search. Its frontier has only this plan. The
-/// budget is `budget_bytes`, or the predicted peak if that is more. Throws as
-/// StepProfile::validate, StepCuts::validate and simulate_step do.
+/// A plan with exactly these cuts, made without a search. Its frontier has only this plan, and its
+/// lower bound is 0. The budget is `budget_bytes`, or the predicted peak if that is more. Throws as
+/// StepProfile::validate, StepCuts::validate and simulate_step do, and std::invalid_argument for
+/// bad terms.
 REMAT_API MemoryPlan plan_of_cuts(const StepProfile& profile, const StepCuts& cuts,
                                   int64_t budget_bytes, const OffloadTerms& offload = {});
 

@@ -70,8 +70,9 @@ class REMAT_API Planner {
   /// Overhead that no schedule within the budget beats; infinity if no schedule fits.
   double lower_bound(int64_t budget_bytes) const;
 
-  /// The plan that people write by hand: every layer (merged regions if the profile has any, else
-  /// all regions but the last) is recomputed whole from its input. The plan's budget is its peak.
+  /// The plan that people write by hand: it recomputes every layer whole from its input. A layer is
+  /// a merged region if the profile has any; otherwise each region but the last is one. The plan's
+  /// budget is its peak.
   Plan layer_checkpoint() const;
 
   /// Bytes of "2.5GiB", "300 MB", "60%" of the no-checkpoint peak, or a number from 0
