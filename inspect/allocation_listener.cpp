@@ -19,7 +19,7 @@ c10::DebugInfoKind reporting_slot() {
 }
 
 c10::MemoryReportingInfoBase* current_listener() {
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-static-cast-downcast): the cast of
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-static-cast-downcast): the same cast as in
   // c10::reportMemoryUsageToProfiler().
   return static_cast<c10::MemoryReportingInfoBase*>(ThreadLocalDebugInfo::get(reporting_slot()));
 }
@@ -67,7 +67,7 @@ void AllocationListener::pop_stopped() {
     try {
       ThreadLocalDebugInfo::_pop(reporting_slot());
     } catch (const c10::Error&) {
-      return;  // Debug info of another kind lies above; its owner restores what was there before.
+      return;  // Debug info of another kind was pushed later, and its owner will pop it.
     }
   }
 }

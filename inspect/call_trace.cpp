@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Collects the named calls of regions, nested by the scopes that the user opened.
+// Collects the named calls of regions, nested in the scopes that the user opened.
 #include <remat/inspect/call_trace.h>
 
 #include <c10/util/Exception.h>
@@ -95,7 +95,8 @@ class CallTrace::Collector final : public TraceSink {
   Applies applies_;
   mutable std::mutex mutex_;
   std::vector<CallTraceEntry> entries_;
-  std::vector<size_t> open_;  // by open scope, outermost first: its index in the scope around it
+  // For each open scope, outermost first, its index in the scope around it.
+  std::vector<size_t> open_;
 };
 
 CallTrace::CallTrace(Applies applies)

@@ -25,9 +25,9 @@ namespace remat {
 struct HeldTensor {
   enum class Kind : uint8_t {
     kArgument,  ///< An argument of the function, kept for the replay.
-    kOfCut,     ///< A value made before a cut of the tape.
+    kOfCut,     ///< A value that a cut tape keeps for its later segments.
     kOfTape,    ///< An outside tensor that only the tape still holds, since no record makes it.
-    kWritten,   ///< A copy of outside memory, or of a part, from before the region wrote it.
+    kWritten,   ///< A copy of outside memory, or of a part of it, made before the region wrote it.
     kSaved,     ///< A tensor that autograd saved in a SAVE call.
     kResult,    ///< A tensor that a SAVE call made or wrote.
   };
@@ -39,7 +39,7 @@ struct HeldTensor {
   TensorMeta meta;
   std::optional<TensorLayout> layout{};  ///< nullopt if unknown
   HeldStorage storage;
-  bool is_leaf = false;  ///< A leaf that requires grad, not billed since the user holds it.
+  bool is_leaf = false;  ///< A leaf that requires grad, not billed because the user holds it.
   const KeptTensor* kept = nullptr;      ///< Set for kSaved.
   const CallProduct* product = nullptr;  ///< Set for kResult.
   /// The product's value (kResult), held here so that no backward frees it during the report.
@@ -62,7 +62,7 @@ bool may_be_looked_into(const Region& region);
 RegionSaves region_saves_of(const Region& region, std::unordered_set<const void*>& billed);
 
 /// Estimates how many bytes of `held` each change of the user's code or policy would free. Returns
-/// for each device the changes that free most in addition to the changes before them.
+/// up to 16 changes for each device. Each frees most in addition to the changes before it.
 std::vector<MemoryChange> best_changes(
     const std::vector<std::pair<const Region*, HeldTensor>>& held);
 

@@ -25,11 +25,11 @@ namespace {
 
 constexpr size_t kMaxChanges = 16;  // per device
 
-const char* const kCalls = "<calls>";  // in a reason's text: replaced by the names of its calls
+const char* const kCalls = "<calls>";  // in a reason; shown() replaces it by the calls' names
 
-/// Index of the SAVE call whose policy must change to free the tensor. For an argument that another
-/// SAVE call made, this is the maker, because with RECOMPUTE only in the call that saved the
-/// argument, the maker would still keep it as a result.
+/// Index of the SAVE call whose policy must change to free the tensor. An argument that another
+/// SAVE call made is also kept as a result of that call, the maker. With RECOMPUTE only in the call
+/// that saved the argument, the maker would still keep it, so this is the maker.
 size_t call_of(const HeldTensor& held) {
   if (held.kept && held.kept->maker != KeptTensor::kNoCall) return held.kept->maker;
   return held.call();
@@ -43,7 +43,8 @@ struct Reason {
   std::string call{};  ///< Name of the call, if the reason is about calls.
 };
 
-/// The reasons for a call's tensor: the call keeps it, and something may read its result.
+/// The reasons why a tensor of a call is held: the call keeps it, and something may read the
+/// result.
 std::vector<Reason> reasons_of_call(const Region& region, const HeldTensor& held) {
   const NamedCall& call = region.calls().records()[call_of(held)].call;
   const char* const policy = policy_name(call.policy);
@@ -101,8 +102,8 @@ std::vector<Reason> reasons_of(const Region& region, const HeldTensor& held) {
 /// Note [What a change frees]: a choice is a rule, call or read that holds tensors. If several
 /// choices hold a tensor (a result of a SAVE call is held by the rule that SAVEs it and by the op
 /// that reads it), changing any one of them frees the tensor. A storage is freed with the last
-/// tensor on it. The estimates are often too high, because values to be kept instead, and what the
-/// program holds, are unknown.
+/// tensor on it. The estimates are often too high, because the values that would be kept instead,
+/// and the storages that the program holds, are unknown.
 class MemoryChanges {
  public:
   void add(const Region& region, const HeldTensor& held) {
@@ -143,7 +144,7 @@ class MemoryChanges {
     size_t bytes = 0;
     std::vector<Numbers> tensors;
   };
-  /// The benefit of one more choice, in the order of importance: the bytes that the choice frees in
+  /// The benefit of changing one more choice, most important first: the bytes that this frees in
   /// addition, the bytes of its storages that are not freed yet, the bytes that it frees alone.
   using Gain = std::tuple<size_t, size_t, size_t>;
   using Chosen = std::vector<bool>;
@@ -180,7 +181,7 @@ class MemoryChanges {
     });
   }
 
-  /// By choice: the storages with tensors that the choice holds.
+  /// For each choice, the storages with tensors that the choice holds.
   std::vector<Holdings> holdings_of_choices() const {
     std::vector<Holdings> all(choices_.size());
     for (const auto& [address, holding] : holdings_) {
@@ -193,8 +194,8 @@ class MemoryChanges {
     return all;
   }
 
-  /// The bytes that `choice` frees in addition to the choices in `chosen`, and the bytes of all its
-  /// `holdings` that `chosen` alone does not free. Leaves `chosen` as it was.
+  /// Returns the bytes that `choice` frees in addition to the choices in `chosen`, and the bytes of
+  /// all its `holdings` that `chosen` alone does not free. Changes `chosen` only while it runs.
   static std::pair<size_t, size_t> freed_by(size_t choice, const Holdings& holdings,
                                             Chosen& chosen) {
     size_t freed = 0;

@@ -27,7 +27,7 @@ namespace {
 
 enum class Found : uint8_t { kNowhere, kBilled, kNew };
 
-/// Adds each storage that is not in `billed` yet to `billed`, and its size to `bytes`.
+/// Adds the storage, or each of its parts, to `billed`, and the sizes of the new ones to `bytes`.
 Found bill(const HeldStorage& storage, std::unordered_set<const void*>& billed, size_t& bytes) {
   if (const auto* const parts = storage.parts()) {
     Found found = Found::kNowhere;
@@ -57,7 +57,7 @@ void add_row(MemoryRow row, const HeldTensor& held, std::unordered_set<const voi
   memory.rows.push_back(std::move(row));
 }
 
-/// True if the result is kept since a bare op reads it, and no rule made the call.
+/// True if the result is kept only because a bare op reads it. False for an op of a rule.
 bool is_implicit(const NamedCall& call, const KeepReason& reason) {
   return reason.kind == KeepReason::Kind::kBareRead && !call.is_op;
 }
@@ -196,7 +196,7 @@ MemoryReport memory_report() {
   std::unordered_set<const RegionPolicy*> policies;
   std::unordered_set<std::string> rules;
   std::vector<std::pair<const Region*, HeldTensor>> held;
-  std::vector<std::shared_ptr<const Replayer>> replayers;  // alive because `held` refers to them
+  std::vector<std::shared_ptr<const Replayer>> replayers;  // kept alive, because `held` needs them
   const std::vector<std::shared_ptr<const Region>> regions = live_regions();
   for (const std::shared_ptr<const Region>& region : regions) {
     if (!may_be_looked_into(*region)) continue;

@@ -28,7 +28,7 @@ bool has_plain_sizes(const at::TensorBase& tensor) {
          !impl->is_python_dispatch() && !tensor.is_nested();
 }
 
-/// Reads the address without the checks by which fake tensors and wrappers raise, since only the
+/// Reads the address past the checks with which fake tensors and wrappers raise, because only the
 /// address is recorded.
 uint64_t address_of(const at::TensorBase& tensor) {
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
@@ -53,8 +53,8 @@ RecordedIds::RecordedIds(std::shared_ptr<RecordingWriter> writer, bool source_li
       engine_range_(writer_->string(kEngineRange)),
       has_lines_(source_lines) {}
 
-/// Names of schemas have stable addresses, by which their ids are cached. Names of ranges that the
-/// program opened (record_function) are not cached.
+/// Caches ids by the addresses of the names of schemas, which are stable. The name of a range that
+/// the program opened (record_function) is not cached.
 StringId RecordedIds::op(const at::RecordFunction& op) {
   const auto known = schema_names_.find(op.name());
   if (known != schema_names_.end()) return known->second;

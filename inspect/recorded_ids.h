@@ -48,7 +48,7 @@ class RecordedIds {
   StringId engine_range() const { return engine_range_; }
 
   /// The line of the program that runs now; 0 if unknown. `by_engine`: true if a backward pass or a
-  /// tape seems to have called the op; then only Python code called by a node counts.
+  /// tape seems to have called the op; the result is then a line of Python that a node runs, or 0.
   StringId line(bool by_engine);
 
   /// Marks the begin and the end of a backward pass for line().

@@ -111,7 +111,7 @@ class Recorder::Session final : public TraceSink,
                          open_mutex.unlock();
                        });
     add_trace_sink(shared_from_this());
-    // Begin and end come in pairs, on one thread.
+    // LibTorch calls the two functions in pairs, on one thread.
     callbacks_.push_back(at::addGlobalCallback(
         at::RecordFunctionCallback(
             [](const at::RecordFunction& op) -> std::unique_ptr<at::ObserverContext> {
@@ -211,7 +211,7 @@ class Recorder::Session final : public TraceSink,
   }
 
  private:
-  /// Records the memory of the thread that started it, and of that thread's backward passes.
+  /// Records the memory of the thread that made the recorder, and of that thread's backward passes.
   class Memory final : public AllocationListener {
     void on_report(void* address, int64_t bytes, c10::Device device) override {
       if (ThreadRecorder* const recorder = here()) recorder->memory(address, bytes, device);
@@ -243,8 +243,8 @@ class Recorder::Session final : public TraceSink,
                 open->path_, ".");
   }
 
-  // Note [Recorders and forks]: a lock of the session may be held by a thread that a forked child
-  // does not have. So the child leaks the session without touching it, and has no open session.
+  // Note [Recorders and forks]: a thread that the forked child does not have may hold a lock of the
+  // session. So the child leaks the session without touching it, and has no open session.
   static void leave_to_parent() {
     open_number = 0;
     static auto& left = *new std::vector<std::shared_ptr<Session>>;
@@ -287,8 +287,8 @@ class Recorder::Session final : public TraceSink,
     }
   }
 
-  /// Called by exit(), when LibTorch's thread-locals are gone. So the callbacks stay registered,
-  /// and find no open session.
+  /// Called by exit(). at::removeCallback() needs LibTorch's thread-locals, which are gone by then,
+  /// so the callbacks stay registered, and find no open session.
   static void end_with_process() {
     if (const auto session = take_open(nullptr)) session->close_threads();
   }

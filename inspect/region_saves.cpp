@@ -123,7 +123,7 @@ class RegionWalk {
 
  private:
   void add_calls() {
-    std::vector<bool> keeps(calls_.records().size());  // by call: true if it still keeps something
+    std::vector<bool> keeps(calls_.records().size());  // by call: true if it keeps something now
     // By call: true if the call kept something until its graph was dropped.
     std::vector<bool> dropped(calls_.records().size());
     for (const KeptTensor& kept : calls_.kept()) {
@@ -180,7 +180,7 @@ class RegionWalk {
     return added || add(record.call.name, "written", layout_of(held.meta), held.storage);
   }
 
-  /// Returns false if the storage is gone, since hooks, a store or an outer region hold the value.
+  /// Returns false if the storage is gone: hooks, a store or an outer region hold the value.
   bool add(const std::string& call, std::string name, const TensorLayout& layout,
            const HeldStorage& held) {
     if (held.parts()) return add_parts(call, name, *held.parts());
@@ -221,7 +221,7 @@ class RegionWalk {
                           [&](const SavedView& view) { return view.bytes == storage.bytes; });
   }
 
-  /// The entry of `call` for the storage; null if another call or region is billed for it.
+  /// The entry of `call` for the storage; null if another call or region has an entry for it.
   SavedStorage* entry_of(const std::string& call, const HeldStorage& held,
                          const c10::Storage& storage) {
     if (billed_.insert(held.address()).second) {
@@ -274,7 +274,7 @@ std::string shape_of(const SavedView& view) {
   return c10::str(c10::IntArrayRef(view.layout.sizes.data(), view.layout.sizes.size()));
 }
 
-/// Calls `annotate` with the thread's scopes suspended, since a region may be open here.
+/// Calls `annotate` with the thread's scopes suspended, because a region may be running here.
 std::string words_on(const SavedStorage& storage, const Annotate& annotate) {
   if (!annotate) return "";
   const SuspendScopes suspend;
@@ -342,7 +342,7 @@ std::string RegionSaves::str(const Annotate& annotate) const {
   const std::string prefix = region.empty() ? "" : region + "::";
   // Column widths span the whole region; the headings of the calls are inserted afterwards.
   std::vector<Cells> rows;
-  std::vector<std::pair<size_t, std::string>> headings;  // row index before which each heading goes
+  std::vector<std::pair<size_t, std::string>> headings;  // each with the index of the row below it
   for (const CallSaves& call : calls) {
     headings.emplace_back(rows.size(),
                           c10::str("\n", prefix, call.name.empty() ? "(for the replay)" : call.name,

@@ -140,7 +140,7 @@ class GraphWalk {
   const std::unordered_set<const void*>& billed_;
   std::unordered_set<const torch::autograd::Node*> seen_;
   std::vector<GraphNode> waiting_;
-  // By storage address: bytes, and the types of the nodes that save the storage.
+  // By address of the storage: its bytes, and the types of the nodes that save it.
   std::map<const void*, std::pair<size_t, std::set<std::string>>> storages_;
 };
 

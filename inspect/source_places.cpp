@@ -62,8 +62,8 @@ int add_frame(void* to, uintptr_t /*address*/, const char* file, int line, const
   return 1;
 }
 
-/// Beginnings of the mangled names of functions from kHeaders. A program has one copy of a function
-/// that is not inlined, perhaps from a file without debug information.
+/// Beginnings of the mangled names of functions from kHeaders. Their names are checked too, because
+/// the linker may take such a function from a file without debug information.
 constexpr std::string_view kFunctions[] = {"_ZN2at",    "_ZNK2at",    "_ZN3c10", "_ZNK3c10",
                                            "_ZN5torch", "_ZNK5torch", "_ZNSt",   "_ZNKSt"};
 
@@ -109,7 +109,7 @@ class CppPlaces final : public SourcePlaces {
   }
 
  private:
-  /// The cached text of an address; empty if not in the program. The reference stays valid.
+  /// The cached text of an address; empty if it is not in the program. The reference stays valid.
   const std::string& text_of(void* address) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto [known, is_new] = known_.try_emplace(address);

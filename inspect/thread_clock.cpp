@@ -8,7 +8,7 @@
 namespace remat {
 namespace {
 
-/// Limit on wall time added since the last exact reading, in case the thread was interrupted.
+/// Limit on the wall time added to a reading, because the thread may be interrupted meanwhile.
 constexpr int64_t kMaxWallNs = 15'000;
 
 }  // namespace

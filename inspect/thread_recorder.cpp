@@ -37,8 +37,8 @@ ThreadRecorder::ThreadRecorder(const std::shared_ptr<RecordingWriter>& writer, u
 
 // Note [Ops inside of what looks at an op]: reading the device of a tensor of a Python class, and
 // creating Python frames, may run ops (in finalizers too). So begin_op() adds an op to ops_, in an
-// entry that does not move, before it reads the arguments, and end_op() removes the op after it has
-// read the results.
+// entry that does not move, before reading the arguments, and end_op() removes the op only after
+// reading the results.
 void ThreadRecorder::begin_op(const at::RecordFunction& function) {
   const RunningOp* const caller = caller_here();
   if (ops_.count == ops_.all.size()) ops_.all.emplace_back();
@@ -84,7 +84,7 @@ ThreadRecorder::RunningOp* ThreadRecorder::caller_here() {
   return is_caller ? innermost : nullptr;
 }
 
-/// Fills in the op's region and phase as far as they are known before a region sees the op.
+/// Fills in what is known of the op's region and phase before a region sees the op.
 void ThreadRecorder::begin_in(OpEvent& op, const RunningOp* caller) {
   if (caller && caller->event.region != 0) {
     const OpEvent& outer = caller->event;
@@ -132,7 +132,7 @@ void ThreadRecorder::end_op(const at::RecordFunction& function) {
   }
   --ops_.count;
   --ops_.depth;
-  // The replay refused this op before before_op() could mark the op as seen.
+  // The replay refused this op before before_op(), which would have marked the op as seen.
   if (op.threw && op.phase == OpPhase::kReplay && !running.inner_threw) op.is_seen = true;
   if (op.threw && ops_.count > 0) ops_.innermost()->inner_threw = true;
   // A composite op belongs to the region of the ops that it calls.
@@ -216,7 +216,8 @@ void ThreadRecorder::load(const Region& region, size_t slot) {
 }
 
 void ThreadRecorder::tape_replay(const Region& region, const Region& whole, bool begins) {
-  // The region of a group of segments has no ops in the forward that wrote its RegionEvent.
+  // A group of segments is a region of its own, without ops in the forward. So no op has written
+  // its RegionEvent.
   if (begins && whole.id() != region.id()) {
     region_ = 0;
     events_.add(
@@ -241,10 +242,10 @@ bool ThreadRecorder::replay(const Region& region, bool begins, bool from_functio
   return replay.threw;
 }
 
-/// Marks the running ops as stopped, since the exception that stops a replay is no error of them.
+/// Marks the running ops as stopped, because the exception that stops a replay is not their error.
 void ThreadRecorder::replay_stops() {
   if (!saves_.empty() && ops_.count > 0) {
-    // The op never returns the result that it saved, so count the saved tensor as a result.
+    // The op does not return, so count the tensor that it saved, if it is new, as its result.
     OpEvent& op = ops_.innermost()->event;
     const RecordedTensor& saved = saves_.back().second;
     if (!op.was_given(saved.address)) op.results.push_back(saved);

@@ -102,7 +102,7 @@ class ThreadRecorder {
   void after_save(const TraceScope& scope, bool threw);
   void load(const Region& region, size_t slot);
   void tape_replay(const Region& region, const Region& whole, bool begins);
-  /// Returns true if the replay has ended by an exception.
+  /// Returns true if the replay has ended with an exception.
   bool replay(const Region& region, bool begins, bool from_function);
   void replay_stops();
   void run_record(size_t record, bool begins);
@@ -123,9 +123,9 @@ class ThreadRecorder {
   struct RunningOp {
     OpEvent event;
     int exceptions = 0;            // std::uncaught_exceptions() when the op began
-    bool is_engine_range = false;  // not an op, but the engine's range around a node; unwritten
+    bool is_engine_range = false;  // not an op, but the engine's range around a node; not written
     size_t replays = 0;            // number of replays that were running when the op began
-    bool inner_threw = false;      // an op that this op called threw
+    bool inner_threw = false;      // an op inside this op threw
     bool is_stopped = false;       // stopped by a replay that has filled its last slot
 
     /// Resets for the next op; the vectors keep their memory.

@@ -150,7 +150,8 @@ class TraceSinks final : public TraceSink {
 
   // Each thread remembers the last list that it saw, so that threads share neither a lock nor a
   // reference count on this frequent path. A thread keeps its list while it iterates, and takes a
-  // new one only afterwards. An ending thread has no list, and takes the lock for each event.
+  // new one only when no iteration is left. An ending thread has no list, and takes the lock for
+  // each event.
   template <class Fn>
   void for_each(Fn&& fn) const {
     if (C10_UNLIKELY(seen.is_gone)) {

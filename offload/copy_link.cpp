@@ -46,7 +46,7 @@ at::Storage allocate_pages(int64_t bytes) {
                                                 /*resizable=*/false)};
 }
 
-/// Number of bytes that a copy between two storages moves; the host's storage may be the larger.
+/// Number of bytes that a copy moves: those of the device's storage. The host's may be larger.
 size_t copied_bytes(const at::Storage& to, const at::Storage& from) {
   return std::min(to.nbytes(), from.nbytes());
 }
@@ -68,7 +68,7 @@ class StreamEvent final : public CopyEvent {
     if (event_.query()) return;
     blocking_wait([this] { event_.synchronize(); });
   }
-  // False for memory from another allocator, because the device's allocator can track only its own.
+  // False for memory from another allocator, because the device's allocator tracks only its own.
   bool may_go(const c10::Storage& storage) override {
     const c10::DeviceType device = storage.device_type();
     const c10::Allocator* const allocator = c10::GetAllocator(device);
@@ -109,9 +109,9 @@ CopyEventPtr copy_on(const c10::Stream& stream, const at::Storage& to, const at:
 }
 
 /// For the CPU, copies on two threads; if `simulated` is set, each copy takes as long as on a link
-/// of that speed. The calling thread stands for the stream, so the stream's work has always
-/// finished. For other devices, copies through pinned memory on two streams per device, which run
-/// nothing else. Works for every device that has LibTorch's guards.
+/// of that speed. The calling thread stands for the stream, whose work has therefore always
+/// finished. For other devices, copies through pinned memory, on two streams of its own per device.
+/// Works for every device that has LibTorch's guards.
 class DeviceLink final : public CopyLink {
  public:
   /// `simulated`: the speed of a simulated link, which refuses devices other than the CPU when a

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Blocks in an unnamed file; their bytes pass through host memory on their way.
+// Blocks in an unnamed file. Bytes pass through host memory on the way between device and disk.
 #include <remat/offload/disk_memory.h>
 
 #include <c10/core/StorageImpl.h>
@@ -66,8 +66,8 @@ uint64_t checksum(const void* data, size_t bytes) {
   return (sum ^ word) * kPrime;
 }
 
-/// Done when the disk's work and the copy between host memory and device are done. In a write the
-/// copy comes first; in a read it is queued when the disk's work is done.
+/// Done when both the disk's work and the copy between host memory and device are done. For a write
+/// the copy comes first; for a read it is queued when the disk's work is done.
 class DiskEvent final : public CopyEvent {
  public:
   struct Copy {
@@ -117,8 +117,8 @@ class DiskEvent final : public CopyEvent {
 };
 
 /// A file and its free space. A forked process gets no space and cannot read, because it would
-/// overwrite its parent's pieces. Pieces are whole pages, and so must be the memory that is written
-/// from or read into. Any thread.
+/// overwrite pieces of its parent. Pieces are whole pages; memory to write from or read into must
+/// be whole pages too. Any thread.
 class DiskFile {
  public:
   /// Throws ValueError if the file cannot be created.
@@ -217,7 +217,8 @@ class DiskFile {
     return Piece{.offset = offset, .bytes = size};
   }
 
-  // Throws if the call failed, moved nothing, or ended inside a page, where no call can continue.
+  // Throws if the call failed, moved nothing, or ended inside a page, from where no other call can
+  // go on.
   void check_count(ssize_t count, int64_t asked, const char* what) const {
     TORCH_CHECK(count >= 0, what, where(), ": ", reason());
     TORCH_CHECK(count > 0 && count % kPageBytes == 0, what, where(), ": expected ", asked,
@@ -272,7 +273,8 @@ class DiskMemory final : public OffloadMemory, public std::enable_shared_from_th
     CopyEventPtr read(const at::Storage& device, const CopyEventPtr& after) override {
       const HostPiece host = take_host(device);
       const auto copy = std::make_shared<DiskEvent::Copy>();
-      // Not a reference, which might become the last one. The caller keeps `device` alive.
+      // Not a reference, which might be the last one and free device memory on the reader's thread.
+      // The caller keeps `device` alive until the event is done.
       c10::StorageImpl* const target = device.unsafeGetStorageImpl();
       const auto work = [this, host, copy, target, after] {
         read_into(host->storage().mutable_data());
@@ -307,7 +309,7 @@ class DiskMemory final : public OffloadMemory, public std::enable_shared_from_th
     std::shared_ptr<DiskMemory> disk_;
     DiskFile::Piece piece_;
     size_t bytes_ = 0;
-    uint64_t checksum_ = 0;  // of the written bytes; needs no lock, as a read follows the write
+    uint64_t checksum_ = 0;  // of the written bytes; needs no lock, because reads follow the write
   };
 
   DiskFile file_;

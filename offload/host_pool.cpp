@@ -33,7 +33,7 @@ at::Storage HostPool::take_free(int64_t size, c10::Device device) {
   const std::lock_guard lock(mutex_);
   const auto fit = free_.lower_bound({device.type(), size});
   if (fit == free_.end() || fit->first.first != device.type()) return {};
-  // With a limit a block must have the exact size, since plans count on the rest of the room.
+  // With a limit a block must have the exact size, because plans count on the rest of the room.
   const int64_t most_over = max_bytes_ == OffloadPlace::kNoLimit ? size / 4 : 0;
   if (fit->first.second - size > most_over) return {};
   at::Storage block = std::move(fit->second);
@@ -42,8 +42,9 @@ at::Storage HostPool::take_free(int64_t size, c10::Device device) {
   return block;
 }
 
-// Called when no free block fits. Moves free blocks to `unfit`, for the caller to free, until a new
-// block of `size` is within the limit. Keeps the others, because the next step may use them.
+// Called when no free block fits. Moves free blocks to `unfit`, which the caller frees, until a new
+// block of `size` is within the limit. Keeps the other free blocks, because the next step may use
+// them.
 bool HostPool::make_room(int64_t size, Blocks& unfit) {
   const std::lock_guard lock(mutex_);
   const int64_t most = std::min(max_bytes_, 2 * std::max(peak_bytes_, used_bytes_ + size));

@@ -20,15 +20,15 @@
 
 namespace remat::detail {
 
-/// Takes memory from the system through a link and reuses it; keeps at most twice the bytes that
-/// were ever in use at once. Any thread. A forked process reuses nothing, since the mutex may be
+/// Takes memory from the system through a link and reuses it. Keeps at most twice the bytes that
+/// were ever in use at once. Any thread. A forked process reuses nothing, because the mutex may be
 /// held by a thread that exists only in the parent.
 class HostPool final : public OffloadMemory, public std::enable_shared_from_this<HostPool> {
  public:
   HostPool(int64_t max_bytes, std::shared_ptr<CopyLink> link)
       : max_bytes_(max_bytes), link_(std::move(link)) {}
 
-  /// A block of the pool; its destructor returns it.
+  /// A block of the pool. Its destructor gives the memory back to the pool.
   class Piece final : public Block {
    public:
     Piece(std::shared_ptr<HostPool> pool, at::Storage storage, c10::DeviceType device)
@@ -50,8 +50,8 @@ class HostPool final : public OffloadMemory, public std::enable_shared_from_this
     c10::DeviceType device_;
   };
 
-  /// Takes a block of this many bytes, rounded up to whole pages, or up to a quarter larger if
-  /// there is no limit. Null if there is no room.
+  /// Takes a block of this many bytes, rounded up to whole pages. If the pool has no limit, the
+  /// block may be up to a quarter larger. Null if there is no room.
   std::unique_ptr<Piece> take_piece(int64_t bytes, c10::Device device);
 
   std::string name() const override { return "host memory"; }

@@ -21,7 +21,7 @@ namespace remat::detail {
 
 enum class Whereabouts : uint8_t {
   kWaiting,  ///< On the device, until a put() finds that nobody else holds it
-  kLeaving,  ///< On the device during the copy out, and after the copy if `is_next`
+  kLeaving,  ///< On the device; leaves when the copy out is done, unless `is_next`
   kAway,     ///< In `out.block`; on the device only while others hold `back.given`
   kComing,   ///< In `out.block`, and prefetched into `here`
   kStays,    ///< On the device for good
@@ -34,7 +34,7 @@ struct MovedStorage {
     std::unique_ptr<OffloadMemory::Block> block;
     size_t memory = 0;    ///< Index of the block's memory
     CopyEventPtr copy;    ///< The copy into the block; null: done
-    std::string failure;  ///< Error of a memory
+    std::string failure;  ///< Which memory failed and how, for errors; "": none
   };
   /// The way back.
   struct Back {
@@ -59,9 +59,10 @@ struct MovedStorage {
   std::string description;  ///< For errors: "region 'block', call 'attention' (4096 bytes)"
 };
 
-/// Learns the order in which a step asks for storages, and predicts it for the next step that puts
-/// the same sizes. Otherwise predicts the reverse order of put(). A storage that is asked for
-/// repeatedly is predicted as often. A step ends when drop() was called for each storage put.
+/// Learns the order in which a step asks for storages. Predicts this order for the next step if
+/// that step puts the same sizes, otherwise the reverse order of put(). A storage that a step asks
+/// for several times is predicted as often. A step ends when drop() was called for each storage
+/// put.
 class StepOrder {
  public:
   /// Gives the storage the next sequence number.
@@ -73,8 +74,8 @@ class StepOrder {
   /// Call it when the storage is gone.
   void drop(const MovedStorage& moved);
 
-  /// Predicts which storage will be asked for after the next `skipped` storages. Null if that
-  /// storage is gone; nullopt if there is no prediction.
+  /// Skips `skipped` predictions and returns the next predicted storage. Null if that storage is
+  /// gone; nullopt if there is no prediction.
   std::optional<MovedStorage*> next(size_t skipped) const;
 
  private:
@@ -84,13 +85,13 @@ class StepOrder {
   void find_place(size_t number);
   void end_step();
 
-  // Bytes and storages of this step, by number: the order of put() within the step.
+  // Bytes and storages of this step. A storage's number in the order of put() is its index here.
   std::vector<int64_t> bytes_;
   std::vector<MovedStorage*> stored_;  // null: gone
   uint64_t first_sequence_ = 0;        // MovedStorage::sequence of number 0
   uint64_t next_sequence_ = 0;
   size_t live_ = 0;           // storages that are not gone, of all steps
-  std::vector<size_t> asks_;  // numbers that this step has asked for so far, in order
+  std::vector<size_t> asks_;  // numbers of the storages asked for so far, in order
   size_t last_ = kUnknown;    // the number last asked for
 
   std::vector<int64_t> learned_bytes_;

@@ -30,9 +30,8 @@
 namespace remat::detail {
 
 /// A mutex whose holder may wait for the lock of the host language (Python's GIL). So a thread that
-/// finds the mutex taken releases the host language's lock while it waits; taking a free mutex
-/// costs one exchange. Not std::mutex with try_lock(), which needs a newer glibc than wheels are
-/// built for.
+/// finds the mutex taken releases that lock while it waits. Taking a free mutex costs one exchange.
+/// Not std::mutex with try_lock(), which needs a newer glibc than wheels are built for.
 class WaitMutex {
  public:
   void lock() {
@@ -84,7 +83,7 @@ struct Retired {
   std::unique_ptr<OffloadMemory::Block> block;
 };
 
-/// Objects to destroy after unlocking the mover's mutex, since destructors may run any code.
+/// Objects to destroy after unlocking the mover's mutex, because destructors may run any code.
 using Garbage = std::vector<Retired>;
 
 /// Note [Moving]
@@ -112,8 +111,8 @@ class Mover {
   /// The storage of `tensor`, with one more ticket. Tensors that share a storage share one entry.
   /// Throws the errors of OffloadStore::put().
   std::shared_ptr<MovedStorage> take(const at::Tensor& tensor);
-  /// Returns a storage for the calling thread's stream: the one that was put, or a copy of it and
-  /// the version counter that all users of the copy share.
+  /// Returns a storage for use on the calling thread's stream. It is the one that was put, or a
+  /// copy and the version counter that all users of the copy share.
   std::pair<at::Storage, std::optional<c10::VariableVersion>> give(MovedStorage& moved);
   /// Releases a ticket.
   void drop(MovedStorage& moved);
@@ -171,12 +170,12 @@ class Mover {
   // Storages that have not left the device, by address.
   std::unordered_map<const c10::StorageImpl*, std::shared_ptr<MovedStorage>> here_;
   std::map<uint64_t, MovedStorage*> waiting_;  // by sequence
-  uint64_t next_looked_at_ = 0;                // sequence at which send_waiting() goes on
+  uint64_t next_looked_at_ = 0;                // sequence from which the next send_waiting() looks
   std::deque<MovedStorage*> leaving_;
   std::vector<MovedStorage*> coming_;
   std::vector<Retired> retired_;  // no longer needed, but still in use by copies
   StepOrder order_;
-  std::optional<std::string> full_;  // message for the next put(); "": was reported
+  std::optional<std::string> full_;  // message for the next put(); "": put() has reported it
   OffloadStats stats_;
 };
 

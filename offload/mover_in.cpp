@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Storages that return, prefetched or on demand, or are dropped. See Note [Moving] in mover.h.
+// Brings storages back, ahead of time or on demand, or drops them. See Note [Moving] in mover.h.
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -54,11 +54,11 @@ at::Storage Mover::give_or_fetch(MovedStorage& moved) {
     leaving_.erase(std::find(leaving_.begin(), leaving_.end(), &moved));
     return hand_over(moved);
   }
-  // If the storage that was last given is still alive and unwritten, returns it again.
+  // If the storage that give() returned last is still alive and unwritten, returns it again.
   const bool is_as_given = moved.back.version.current_version() == 0;
   if (auto given = moved.back.given.lock(); given && is_as_given)
     return at::Storage(std::move(given));
-  // Frees the prefetched storages, to which `moved` does not belong, if all exceed the limit.
+  // Frees the prefetched storages, if they and `moved`, which is none of them, exceed the limit.
   if (coming_bytes() + moved.bytes > options_.prefetch_bytes) free_coming();
   at::Storage storage = fetch_with_room(moved);
   moved.back.given = c10::weak_intrusive_ptr<c10::StorageImpl>(storage.getWeakStorageImpl());
@@ -84,7 +84,7 @@ at::Storage Mover::fetch(MovedStorage& moved) {
   return storage;
 }
 
-// If memory runs out, frees the prefetched storages, which can be fetched again later, and retries.
+// If memory runs out, frees the prefetched storages, which can be fetched again, and retries.
 at::Storage Mover::fetch_with_room(MovedStorage& moved) {
   try {
     return fetch(moved);
@@ -144,7 +144,7 @@ void Mover::forget_coming(Garbage& garbage) {
   for (MovedStorage* const moved : leaving_) moved->is_next = false;
 }
 
-// Called without the mutex, since the host may have to wait for `back`.
+// Called without the mutex, because the host may have to wait for `back`.
 void Mover::hold_compute(MovedStorage& moved, const CopyEventPtr& back,
                          const at::Storage& storage) {
   const auto clock = wait_clock();
@@ -200,7 +200,8 @@ Mover::~Mover() {
   for (const Retired& retired : retired_) wait_quietly(retired.until);
 }
 
-// Rules 6 to 8 of Note [Moving]. A storage whose allocator was told of the copy is freed at once.
+// Follows rules 6 to 8 of Note [Moving]: keeps what a pending copy uses, but not a storage whose
+// allocator knows of the copy.
 void Mover::retire(Retired retired, Garbage& garbage) {
   if (!is_pending(retired.until)) {
     garbage.push_back(std::move(retired));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Storages that leave the device. See Note [Moving] in mover.h.
+// Moves storages out of the device. See Note [Moving] in mover.h.
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace remat::detail {
 namespace {
 
 constexpr size_t kExaminedPerPut = 8;
-// Limit on queued copies. It keeps the link busy between two puts, but wastes few copies when
-// backward begins, because a copy queued on a device cannot be cancelled.
+// Limit on the bytes of queued copies. They keep the link busy between two puts. When backward
+// begins few are wasted, which matters because a copy queued on a device cannot be cancelled.
 constexpr int64_t kMaxQueuedBytes = int64_t{256} << 20;
 
 bool is_alone(const at::Storage& storage) {
@@ -83,10 +83,10 @@ std::shared_ptr<MovedStorage> Mover::add(const at::Tensor& tensor) {
   return moved;
 }
 
-// Sends only storages that nobody else holds, since moving the others would free nothing. Each call
-// looks at a few storages only, since some programs have many long-lived ones. With a limit on
-// leaving bytes, each call looks at all waiting storages, so that the peak is guaranteed; put()
-// waits for any excess.
+// Sends only storages that nobody else holds, because moving others would free nothing. Each call
+// looks at a few storages only, because some programs have many long-lived ones. With a limit on
+// leaving bytes, each call looks at all waiting storages, so that the peak is guaranteed: put()
+// waits while the bytes exceed the limit.
 void Mover::send_waiting() {
   const bool is_limited = options_.max_leaving_bytes < OffloadOptions{}.max_leaving_bytes;
   const size_t most = is_limited ? waiting_.size() : std::min(kExaminedPerPut, waiting_.size());
@@ -129,7 +129,7 @@ bool Mover::send(MovedStorage& moved, size_t first_memory) {
   return false;
 }
 
-// Nothing may throw or warn while storages move, so the next put() reports that there was no room.
+// Nothing may throw or warn while storages move, so the next put() reports that no memory had room.
 void Mover::note_full(const MovedStorage& moved) {
   ++stats_.full_count;
   if (full_) return;
@@ -182,7 +182,8 @@ void Mover::settle_leaving(Garbage& garbage) {
   }
 }
 
-// Gives up the mover's reference to a storage that has left, and returns it; others may hold more.
+// Takes the mover's reference to a storage that has left, and returns it. Others may hold the
+// storage.
 at::Storage Mover::hand_over(MovedStorage& moved) {
   forget_here(moved);
   moved.back.given = c10::weak_intrusive_ptr<c10::StorageImpl>(moved.here.getWeakStorageImpl());

@@ -110,7 +110,7 @@ double gbps(int64_t bytes, double us) {
 }
 
 /// Copies blocks of two sizes out of the device and back, several times each, and uses the fastest
-/// times. Throws the memory's errors, and if the memory has no room for a block.
+/// times. Throws if the memory has no room for a block, and passes the memory's errors on.
 OffloadPlace measured_place(OffloadMemory& memory, c10::Device device) {
   // A memory takes whole pages.
   const int64_t large =

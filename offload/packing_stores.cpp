@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Stores that pack: masks into bits; numbers, scaled by a power of two, into a type with fewer
-// bits.
+// Two stores that pack: one packs masks into bits, one scales numbers by a power of two and rounds
+// them to a type with fewer bits.
 #include <remat/offload/mask_store.h>
 #include <remat/offload/rounding_store.h>
 
@@ -38,7 +38,7 @@ at::Tensor pack(const at::Tensor& mask) {
   const at::Tensor values = at::as_strided(mask, {mask.numel()}, {1}).view(at::kByte);
   const at::Tensor bits = at::zeros({(values.numel() + kBits - 1) / kBits}, values.options());
   for (const auto i : c10::irange(std::min(kBits, values.numel()))) {
-    // A bool may be reinterpreted memory, in which any bits of the byte are set.
+    // A bool may be memory of another type, in which any bits of the byte are set.
     const at::Tensor each = values.slice(0, i, std::nullopt, kBits).ne(0).view(at::kByte);
     bits.narrow(0, 0, each.numel()).bitwise_or_(at::bitwise_left_shift(each, i));
   }
@@ -85,7 +85,7 @@ class Masks final : public MaskStore {
 
  private:
   detail::PackedTickets tickets_;
-  mutable std::mutex mutex_;  // its holder never waits for anything
+  mutable std::mutex mutex_;  // a thread that holds it never waits
   MaskStats stats_;
 };
 
@@ -115,7 +115,7 @@ std::optional<SmallType> small_type(at::ScalarType dtype) {
   }
 }
 
-/// The type in which values are scaled, since half precision has too few powers of two.
+/// The type in which values are scaled. Not half precision, which has too few powers of two.
 struct ScaledType {
   at::ScalarType dtype;
   at::ScalarType bits;
@@ -194,8 +194,8 @@ class RoundedValues {
       const at::Tensor piece = values.narrow(0, from, size).to(type.dtype).abs();
       most = at::maximum(most, at::where(piece.isfinite(), piece, 0).amax());
     });
-    // The scale is 1 if all numbers are 0. The power is built from its bits, since exp2() may be
-    // inexact.
+    // The scale is 1 if all numbers are 0. The power of two is built from its bits, because exp2()
+    // may be inexact.
     const at::Tensor exponent = at::where(most.gt(0), most.div(largest).log2().ceil(), 0)
                                     .clamp(1 - type.bias, type.bias)
                                     .to(type.bits);
@@ -209,8 +209,9 @@ class RoundedValues {
   at::Tensor rounded_;
 };
 
-/// Both errors of RoundingStats, over finite numbers, kept on the tensors' devices without
-/// synchronising. Any thread; no op runs under the mutex, since a Python mode may see the op.
+/// Both errors of RoundingStats, over finite numbers. Kept on the devices of the tensors, so that
+/// add() does not synchronise. Any thread. No op runs under the mutex, because a Python mode may
+/// handle it.
 class RoundingErrors {
  public:
   void add(const at::Tensor& values, const RoundedValues& of) {

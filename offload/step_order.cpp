@@ -36,8 +36,8 @@ bool StepOrder::got(const MovedStorage& moved) {
   return true;
 }
 
-// Moves place_ forward if this step leaves out what the last step asked for, and back if this step
-// starts over, as the backward of a retained graph does.
+// Sets place_ right after `number`. place_ jumps forward if this step leaves out something that the
+// last step asked for, and back if this step starts over, as the backward of a retained graph does.
 void StepOrder::find_place(size_t number) {
   const auto begin = learned_asks_.begin();
   const auto place = begin + static_cast<std::ptrdiff_t>(place_);

@@ -34,7 +34,7 @@ inline uint32_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version());
 }
 
-/// The ticket of a tensor that stays where it is.
+/// The ticket of a tensor that no store moves.
 class KeptTicket final : public OffloadStore::Ticket {
  public:
   explicit KeptTicket(at::Tensor tensor) : tensor_(std::move(tensor)) {}
@@ -44,9 +44,9 @@ class KeptTicket final : public OffloadStore::Ticket {
   at::Tensor tensor_;
 };
 
-/// Puts packed tensors in another store, and shares one ticket among nodes that save the same
-/// tensor. Takes tensors that fill their memory, and does not keep them alive. Any thread; two
-/// threads that pack a tensor at the same time get a ticket each.
+/// Puts packed tensors in another store. Nodes that save the same tensor share one ticket. Takes
+/// tensors that fill their memory, and does not keep them alive. Any thread; two threads that pack
+/// a tensor at the same time get a ticket each.
 class PackedTickets {
  public:
   using TicketPtr = std::shared_ptr<OffloadStore::Ticket>;
@@ -61,8 +61,8 @@ class PackedTickets {
   /// Puts `tensor` into the store without packing it.
   TicketPtr put(const at::Tensor& tensor) const;
 
-  /// Puts the tensor that `pack` returns. If `tensor` has a live ticket and was not written since,
-  /// returns that ticket instead.
+  /// Puts the packed tensor that `pack` returns in the store. If `tensor` has a live ticket and was
+  /// not written since, returns that ticket instead.
   TicketPtr put(const at::Tensor& tensor,
                 const std::function<std::pair<at::Tensor, Unpack>()>& pack);
 
@@ -81,7 +81,7 @@ class PackedTickets {
   const std::shared_ptr<OffloadStore> store_;
   const char* const where_;
   mutable std::mutex mutex_;
-  // By the storage of the tensor that was packed.
+  // Keyed by the storage of the tensor that was packed.
   std::unordered_map<const c10::StorageImpl*, std::shared_ptr<const Entry>> entries_;
   size_t most_ = kFew;
 };

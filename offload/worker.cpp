@@ -16,8 +16,8 @@ namespace remat::detail {
 
 namespace {
 
-/// Done when the worker has run the job. In a forked process, which does not have the worker's
-/// thread, the event of an unfinished job counts as failed.
+/// Done when the worker has run the job. A forked process does not have the worker's thread, so
+/// there the event of an unfinished job counts as failed.
 class WorkerEvent final : public CopyEvent {
  public:
   bool is_done() override { return is_done_ || process_.is_forked(); }

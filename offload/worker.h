@@ -28,9 +28,10 @@ class MadeInProcess {
   pid_t process_ = getpid();
 };
 
-/// A first-in, first-out queue of jobs. The destructor runs the remaining jobs. A forked process
-/// does not have the thread, so jobs run at once there. It never destroys the queue, because a
-/// condition variable on which a thread of the parent waits cannot be destroyed.
+/// A first-in, first-out queue of jobs, with a thread that runs them. The destructor runs the
+/// remaining jobs. A forked process does not have the thread, so jobs run at once there. It never
+/// destroys the queue, because a condition variable on which a thread of the parent waits cannot be
+/// destroyed.
 class Worker {
  public:
   Worker();

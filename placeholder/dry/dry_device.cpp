@@ -46,8 +46,8 @@ class DryAllocator final : public c10::Allocator {
   void copy_data(void* /*target*/, const void* /*source*/, size_t /*size_bytes*/) const override {}
 };
 
-/// The seed can be set and read, so that code which seeds or saves every generator runs; no op
-/// draws from it.
+/// No op draws from this generator. Its seed can be set and read, so that code which seeds or saves
+/// every generator runs.
 class DryGenerator final : public c10::GeneratorImpl {
  public:
   explicit DryGenerator(uint64_t seed = c10::default_rng_seed_val)

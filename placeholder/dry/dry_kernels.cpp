@@ -55,7 +55,7 @@ std::string functional_overload(const std::string& overload) {
   return overload.substr(0, overload.size() - suffix.size());
 }
 
-/// Runs `kernel`, which returns the results that `op` writes to its last `outs` arguments.
+/// Runs `kernel`, which returns results, for `op`, which writes them to its last `outs` arguments.
 void call_functional(const c10::OperatorHandle& op, const c10::KernelFunction& kernel, size_t outs,
                      torch::jit::Stack& stack) {
   const torch::jit::Stack written = torch::jit::pop(stack, outs);

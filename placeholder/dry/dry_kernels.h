@@ -19,8 +19,9 @@ using DryKernelTable = std::unordered_map<std::string, c10::KernelFunction>;
 /// Replaces meta arguments on a stack by meta results.
 using DryKernel = std::function<void(torch::jit::Stack& stack)>;
 
-/// Returns the kernel for `op`; null if there is none. For an out= op, returns a kernel that runs
-/// the functional form and gives its results' shapes to the `out` arguments. Any thread.
+/// Returns the kernel for `op`; null if there is none. For an out= op, the kernel runs the
+/// functional form of the op and resizes the `out` arguments to the shapes of its results. Any
+/// thread.
 DryKernel find_dry_kernel(const c10::OperatorHandle& op);
 
 /// Returns add(op, function), which makes the function the op's kernel.

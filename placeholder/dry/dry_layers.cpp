@@ -109,8 +109,8 @@ Pair weight_norm_backward(const Tensor& /*grad*/, const Tensor& v, const Tensor&
   return {at::empty_like(v), at::empty_like(g)};
 }
 
-/// LibTorch keeps float statistics for half-precision inputs, depending on the weights; only their
-/// shape is certain here.
+/// Only the shape of the statistics is certain here, because for half-precision inputs their dtype
+/// is float or not, depending on the weights.
 Triple batch_norm_results(const Tensor& input, bool training) {
   const int64_t channels = training ? input.size(1) : 0;
   return {at::empty_like(input), at::empty({channels}, input.options()),

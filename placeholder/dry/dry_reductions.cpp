@@ -129,7 +129,7 @@ Tensor cdist(const Tensor& x1, const Tensor& x2, double /*p*/, std::optional<int
   return at::empty(sizes, x1.options());
 }
 
-/// The one-dimensional scan ops write values and indices of the shape of self.
+/// Does nothing, because cummax() and cummin() pass values and indices in the shape of self.
 void scan(const Tensor& /*self*/, Tensor& /*values*/, Tensor& /*indices*/, int64_t /*dim*/) {}
 
 Pair kthvalue(const Tensor& self, int64_t /*k*/, int64_t dim, bool keepdim) {

@@ -25,12 +25,13 @@ struct NamedCall {
   std::string name;
   Policy policy = Policy::kRecompute;
   Keep keep = Keep::kInnermostRegion;
-  /// Names for reports of the tensors that autograd saves in the call, in order; may be empty.
+  /// Names that reports use for the tensors that autograd saves in the call, in order; may be
+  /// empty.
   std::vector<std::string> saved_names{};
   /// True if the call is a single op that the region's policy has made a named call.
   bool is_op = false;
-  /// For a collective, its name with the NameScope's prefix; outer regions number collectives by
-  /// this name. Otherwise empty.
+  /// For a collective, the op's name with the prefix of the NameScope, by which outer regions
+  /// number their collectives. Otherwise empty.
   std::string collective{};
 
   /// True if a replay does not run the call's function.
@@ -44,7 +45,8 @@ struct NamedCall {
 };
 
 /// Results of a named call. `tensors`: the result tensors in order. `holder`: the structure that
-/// contained them, without the tensors; null if there is none. Only the caller reads the holder.
+/// contained the tensors, without them; null if there is none. Only the code that made the call
+/// reads it.
 struct CallResults {
   c10::SmallVector<at::Tensor, 2> tensors;
   std::shared_ptr<const void> holder;
@@ -56,7 +58,7 @@ struct CallResults {
 struct Saving {
   enum class State : uint8_t {
     kNotYet,  ///< Autograd will save the tensors later, unless the function fails.
-    kMaybe,   ///< Autograd saves them now or later; a tensor saved now may be another function's.
+    kMaybe,   ///< Not known: autograd may be saving them, or tensors of another function.
     kNow,     ///< Autograd is saving tensor `position` of `count`, or has failed to.
     kDone,    ///< Autograd has saved the tensors, or never will.
   };
@@ -64,7 +66,8 @@ struct Saving {
   size_t position = 0;
   size_t count = 0;
 };
-/// Returns the present Saving. Called while ops run: must be fast and must not throw.
+/// Returns the state of the saving now. Called while ops run, so it must be fast and must not
+/// throw.
 using SavingState = std::function<Saving()>;
 
 }  // namespace remat

@@ -43,9 +43,9 @@ class REMAT_API OffloadStore {
   /// store only with determinism = kNone, and gradients are approximations.
   virtual bool is_exact() const { return true; }
 
-  /// Limits for plans: on the bytes being copied at one time, and on the bytes stored. The speeds
-  /// in the result are not set. nullopt if put() and get() return with the copy finished and the
-  /// store has no size limit.
+  /// Limits that plans respect: on the bytes being copied at one time, and on the bytes stored. The
+  /// result does not have the speeds of copies. nullopt if the store has no size limit, and put()
+  /// and get() finish their copies before they return.
   virtual std::optional<OffloadTerms> limits() const { return std::nullopt; }
 };
 

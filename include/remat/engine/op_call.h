@@ -19,13 +19,13 @@
 
 namespace remat {
 
-/// Facts that remat reads from an op's schema, once per op and process. The class is large because
-/// it has a member for each fact.
+/// Facts about an op, found once per process from its schema and its name.
 class REMAT_API OpInfo {
  public:
   explicit OpInfo(const c10::OperatorHandle& op);
 
-  /// False if the op has since been deregistered and defined again with another schema.
+  /// False if the op was deregistered and defined again with another number of arguments or
+  /// results.
   bool describes(const c10::OperatorHandle& op) const {
     return argument_count_ == op.schema().arguments().size() &&
            return_count_ == op.schema().returns().size();
@@ -63,8 +63,8 @@ class REMAT_API OpInfo {
   /// True if LibTorch tags the op as pointwise.
   bool is_pointwise() const { return is_pointwise_; }
 
-  /// True for matrix products, convolutions, recurrent networks, attention and ops that may be
-  /// built from them, judged by the name; true for every op that is not LibTorch's own.
+  /// True for every op that is not LibTorch's own, and for ops whose name says that they are matrix
+  /// products, convolutions, recurrent networks or attention, or may be built from those.
   bool may_multiply_matrices() const { return may_multiply_matrices_; }
 
   bool writes() const { return written_ != 0 || hidden_writes_ != 0; }
@@ -82,15 +82,15 @@ class REMAT_API OpInfo {
   /// True for ops that change an argument's sizes, strides or storage in place: t_, resize_, set_.
   bool changes_metadata() const { return changes_metadata_; }
 
-  /// True if the op can leave a tensor that shares memory with an argument but has its own version
-  /// counter, and the schema does not say so: set_() and the unsafe views.
+  /// True for set_() and the unsafe views: they can leave a tensor that shares memory with an
+  /// argument but has a version counter of its own, without saying so in the schema.
   bool gives_other_versions() const { return facts_.has(OpFact::kOtherVersions); }
 
   /// True for _to_copy and the composite to.dtype, casts whose results autocast may take from its
   /// cache.
   bool is_cast() const { return is_cast_; }
 
-  /// True for lift_fresh, whose argument LibTorch makes of a plain number without an op.
+  /// True for lift_fresh, whose argument LibTorch makes from a Python or C++ number without an op.
   bool is_lift() const { return is_lift_; }
 
   /// True for ops that LibTorch tags as drawing random numbers (nondeterministic_seeded).
@@ -134,8 +134,8 @@ class REMAT_API OpInfo {
 };
 
 /// Identifies a tensor's memory: its storage, or the tensor itself if it has none (sparse, opaque,
-/// wrapped by a functorch transform). Null if there are no bytes, or if LibTorch made the tensor of
-/// a plain number.
+/// wrapped by a functorch transform). Null if there are no bytes, or if LibTorch made the tensor
+/// from a number.
 inline const void* memory_of(const at::Tensor& tensor) {
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   if (impl->is_wrapped_number()) return nullptr;
@@ -196,7 +196,7 @@ class REMAT_API OpCall {
   mutable bool is_collected_ = false;
 };
 
-/// True for a list of lists of tensors, as collectives take and return.
+/// True for a non-empty list of lists of tensors, such as collectives take and return.
 inline bool is_list_of_tensor_lists(const c10::IValue& value) {
   return value.isList() && !value.toListRef().empty() && value.toListRef()[0].isTensorList();
 }
@@ -289,8 +289,8 @@ inline bool is_of_python_class(const OpCall& call) {
 }
 
 /// True if a call of `info` may read the values of its argument `tensor`. For a tensor subclass
-/// even an apparent view may compute: F.linear(x, quantized) calls aten::t(quantized) and gets a
-/// plain matrix.
+/// even an apparent view may compute: F.linear(x, quantized) calls aten::t(quantized), which may
+/// return a new, dequantized matrix.
 inline bool reads_data(const OpInfo& info, const at::Tensor& tensor) {
   return info.reads_data() || is_of_python_class(tensor);
 }

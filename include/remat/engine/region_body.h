@@ -20,7 +20,8 @@ namespace remat {
 /// so that error handling in user code does not catch it.
 struct StopReplay {};
 
-/// Holds the hooks of some tensors. The destructor puts the hooks back: see TensorHooks.
+/// The hooks that some tensors had when keep_hooks() captured them. The destructor restores these
+/// hooks after a replay, as TensorHooks does.
 class REMAT_API KeptHooks {
  public:
   KeptHooks() = default;
@@ -51,14 +52,15 @@ class REMAT_API RegionBody {
   /// destructors may run user code.
   virtual std::shared_ptr<const void> run(c10::ArrayRef<at::Tensor> inputs) const = 0;
 
-  /// Captures the hooks of the function's language on `tensors`. Null if LibTorch sees all hooks.
+  /// Captures the hooks on `tensors` that only the function's language (Python) knows. Null if
+  /// LibTorch sees all hooks.
   virtual std::unique_ptr<KeptHooks> keep_hooks(c10::ArrayRef<at::Tensor> /*tensors*/) const {
     return nullptr;
   }
 
-  /// Called inside run() when all slots that backward needs are filled, at each tensor that
-  /// autograd saves from then on. Throws an exception that passes through the function's language.
-  /// Returns if the function is already unwinding an exception and must finish the unwinding.
+  /// Called inside run() each time that autograd saves a tensor after all slots that backward needs
+  /// are filled. Throws an exception that passes through the function's language. Returns if the
+  /// function is already unwinding an exception and must finish the unwinding.
   virtual void stop() const { throw StopReplay{}; }
 
   /// `escaped` is an exception that left run() after a stop. True if it must reach the caller;

@@ -37,15 +37,15 @@ struct PolicyQuery {
 /// forward and in each replay, on their threads, without any region active.
 using PolicyFunction = std::function<std::optional<Policy>(const PolicyQuery&)>;
 
-/// A PolicyTable followed by the safe defaults, and a function that decides after the rules for
-/// calls and before the rules for ops. Shared by all regions of one checkpoint(options). Usable
-/// from any thread.
+/// The rules of a PolicyTable, followed by the safe defaults; and a function that decides after the
+/// rules for calls and before the rules for ops. All regions of one checkpoint(options) share it.
+/// Usable from any thread.
 class REMAT_API RegionPolicy {
  public:
   /// Throws c10::ValueError if a rule names an op that does not exist; see also check_ops().
   explicit RegionPolicy(PolicyTable table, PolicyFunction function = {});
 
-  /// A placeholder, for a region whose segments have policies of their own: see Cuts::policies.
+  /// Stands in for a policy in a region whose segments have policies of their own: Cuts::policies.
   static const RegionPolicy& per_segment();
   bool is_per_segment() const { return this == &per_segment(); }
 
@@ -67,11 +67,11 @@ class REMAT_API RegionPolicy {
   const PolicyTable& table() const { return table_; }
 
   /// The rule that gave `call` its policy. Null if the call's code or the PolicyFunction gave it,
-  /// or if the rule found now has another policy. For reports: searches the rules.
+  /// or if the matching rule has another policy. Searches the rules, so use it for reports only.
   const PolicyRule* rule_of(const NamedCall& call) const;
 
-  /// Call it when a region begins. Throws c10::ValueError if a rule names a missing op of a library
-  /// that has registered other ops by now.
+  /// Called when a region begins. Throws c10::ValueError if a rule names an op that does not exist,
+  /// of a library that has registered other ops by now.
   void check_ops() const;
 
   /// The rules that have not matched so far, except those of presets.
@@ -82,13 +82,13 @@ class REMAT_API RegionPolicy {
   std::optional<Policy> decide(std::optional<size_t> rule) const;
 
   const uint64_t id_;
-  const size_t own_rules_;  // the safe defaults come after these
+  const size_t own_rules_;  // number of rules before the safe defaults
   const PolicyTable table_;
   const PolicyFunction function_;
   const bool has_call_rules_;
   const bool names_ops_;  // true if a rule for calls has a pattern with "::", as names of ops do
   mutable std::deque<std::atomic<bool>> matched_;
-  // True if some rule named a missing op when last checked.
+  // True if the last check found a rule that names an op that does not exist.
   mutable std::atomic<bool> may_name_no_op_{false};
 };
 

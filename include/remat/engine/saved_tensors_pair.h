@@ -31,7 +31,7 @@ struct SavedTensorInfo {
   const at::Tensor* original = nullptr;
 };
 
-/// Describes the tensor that pack was given. Call it in pack, on pack's thread; throws elsewhere.
+/// Describes the tensor that is being packed. Call it in pack, on pack's thread; throws elsewhere.
 REMAT_API const SavedTensorInfo& current_saved_tensor_info();
 
 /// `pack` gets each tensor that autograd saves (detached, sharing its data) and returns what to

@@ -40,11 +40,11 @@ struct REMAT_API TensorLayout {
 };
 
 /// True if the tensor's dispatch keys are those of a strided tensor on any device, and its sizes
-/// are plain numbers, not symbols.
+/// are integers, not symbols.
 bool is_plain(const at::Tensor& tensor);
 
-/// True for a strided tensor with plain sizes, the only kind that a storage and a layout describe.
-/// False for a tensor subclass (__torch_dispatch__), whose storage may be empty.
+/// True for a strided tensor with integer sizes, because a storage and a TensorLayout describe only
+/// such tensors. False for a tensor subclass (__torch_dispatch__), whose storage may be empty.
 REMAT_API bool has_layout(const at::Tensor& tensor);
 
 /// True if the storage of `tensor` has been shrunk (resize_(0)) and no longer holds the tensor.
@@ -70,7 +70,7 @@ REMAT_API bool covers_storage(const at::Tensor& tensor);
 /// layout of the storage's bytes.
 REMAT_API TensorLayout whole_layout(const at::Tensor& tensor);
 
-/// Returns a tensor with this layout on `storage` (a placeholder's, too), outside any graph.
+/// Returns a tensor with this layout on `storage`, which may be a placeholder's, outside any graph.
 REMAT_API at::Tensor lay_out(const c10::Storage& storage, const TensorLayout& layout);
 
 }  // namespace remat

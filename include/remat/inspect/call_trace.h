@@ -30,7 +30,7 @@ class REMAT_API CallTrace {
   /// True if a call on the current thread is to be collected.
   using Applies = std::function<bool()>;
 
-  /// Without `applies`: collects the calls of the constructing thread.
+  /// Without `applies`, the trace collects the calls of the constructing thread.
   explicit CallTrace(Applies applies = {});
   CallTrace(const CallTrace&) = delete;
   CallTrace& operator=(const CallTrace&) = delete;

@@ -24,24 +24,25 @@ class MeterState;
 ///     at::Tensor loss = model->forward(x);
 ///     int64_t resident_bytes = meter.current_bytes();
 ///
-/// Blocks: a block belongs to the meters during whose lifetime it was allocated. Freeing a block
+/// Blocks: a block belongs to the meters that were alive when it was allocated. Freeing a block
 /// that is older than the meter changes nothing, so counts are never negative. Memory that does not
 /// come from a c10 allocator (`from_blob`, `malloc` inside a kernel) is not counted.
 ///
 /// Threads: the meter counts reports on the constructing thread and on every thread that carries
 /// that thread's state: autograd's threads, and threads inside an `at::ThreadLocalStateGuard`. On
 /// other threads the meter sees neither allocations nor frees; a block freed there counts as live
-/// until its address is allocated again under the meter. On an accelerator, gradients that grad()
-/// returned and memory left by a backward that threw may be freed unseen, since autograd's thread
-/// drops its reference after it has reset its thread-local state. Any thread may query.
+/// until its address is allocated again under the meter. On an accelerator the meter may miss the
+/// frees of gradients that grad() returned, and of memory left by a backward that threw, because
+/// autograd's thread drops its reference after it has reset its thread-local state. Any thread may
+/// query.
 ///
 /// Nesting: meters nest, and each sees every report. Destroy a meter on the thread that made it,
-/// innermost first. A meter that is destroyed out of order stops counting at once, but occupies
-/// the thread's slot for listeners until the next meter is destroyed.
+/// innermost first. A meter that is destroyed out of order stops counting at once, but remains the
+/// thread's installed listener until the next meter is destroyed.
 ///
 /// Errors: the constructor throws c10::Error if a torch profiler runs on this thread. Starting one
-/// under a meter fails with torch's "Profiler is already enabled", since both use the single slot
-/// that allocators report to.
+/// under a meter fails with torch's "Profiler is already enabled", because allocators report to a
+/// single listener of each thread.
 class REMAT_API MemoryMeter {
  public:
   MemoryMeter();

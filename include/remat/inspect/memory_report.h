@@ -36,13 +36,13 @@ struct MemoryChange {
   std::string reason;  ///< "rule op 'aten::mm' -> SAVE (code)", "SAVE of call 'layer.0-11/mlp'"
   std::string change;  ///< "RECOMPUTE instead of SAVE"
   std::string device;  ///< "cpu", "cuda:0"
-  /// Estimate of the bytes that this change alone would free, those of storages that nothing else
-  /// in a region holds. The real number may be smaller, because values that would have to be kept
-  /// instead, and storages that the program itself holds, are unknown.
+  /// Estimate of the bytes that this change alone would free. It counts the storages that nothing
+  /// else in a region holds. The real number may be smaller, because values that would have to be
+  /// kept instead, and storages that the program itself holds, are unknown.
   size_t bytes = 0;
   size_t bytes_so_far = 0;  ///< Estimate for this change and all changes of the device before it
   size_t tensors = 0;       ///< Number of tensors that the rule or call holds
-  size_t regions = 0;       ///< Number of regions of these tensors
+  size_t regions = 0;       ///< Number of regions that hold these tensors
 };
 
 struct MemoryReport {
@@ -52,24 +52,24 @@ struct MemoryReport {
   /// Rules of the regions' policies that matched nothing, each once. Rules of presets are left out.
   std::vector<std::string> unmatched_rules{};
 
-  /// Up to 16 for each device, in the order of the bytes freed in addition to the changes before.
+  /// Up to 16 for each device. Each is the change that frees most in addition to those before it.
   std::vector<MemoryChange> changes{};
 
   /// The report as text: one line for the total, one per region, tensor, unmatched rule and change;
   /// bytes have thousands separators.
   REMAT_API std::string str() const;
 
-  /// Text with the changes that would free `wanted` bytes of `device` ("cuda:0"), and how many of
-  /// them suffice. 0 lists all changes; an empty `device` stands for all devices.
+  /// Text with the changes for `device` ("cuda:0"; empty: all devices). Marks a change that frees
+  /// `wanted` bytes alone, and the first that does so together with those before it; 0 marks none.
   REMAT_API std::string changes_str(const std::string& device = "", size_t wanted = 0) const;
 };
 
 /// Reports what the regions of this process hold now: tensor arguments, copies of outside memory
-/// that they write, and what SAVE calls keep. Each storage is counted once, for the oldest region
-/// that holds it. Not counted: leaves that require grad and views of them, and what user hooks, an
-/// OffloadStore or an outer region hold instead. Regions whose forward runs on another thread are
-/// left out. Any thread. Takes no lock while it looks, so regions that another thread's backward
-/// frees meanwhile may or may not be included.
+/// that the regions write, and what SAVE calls keep. Each storage is counted once, for the oldest
+/// region that holds it. Not counted: leaves that require grad and views of them, and tensors that
+/// user hooks, an OffloadStore or an outer region hold instead. Regions whose forward runs on
+/// another thread are left out. Any thread. Takes no lock while it looks, so a region that another
+/// thread's backward frees meanwhile may or may not be included.
 REMAT_API MemoryReport memory_report();
 
 }  // namespace remat

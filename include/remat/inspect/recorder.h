@@ -28,18 +28,18 @@ struct RecorderOptions {
   /// otherwise a line of C++ from the program's debug information (-g), whose first read takes half
   /// a second. Costs a few hundred nanoseconds per op in Python, a few microseconds in C++.
   bool source_lines = false;
-  /// File for differences: each of the first three replays that throw is compared at once with its
-  /// forward in the recording, and the first op that differs is written as `remat-trace diff`
-  /// shows it. "": no comparison.
+  /// File for differences; "": none. Each of the first three replays that throw is compared at once
+  /// with its forward in the recording, and the first op that differs is written to the file as
+  /// `remat-trace diff` shows it.
   std::string differences_path{};
 };
 
 /// While alive, records each op on any thread, in the forward, in replays and in backward, inside
 /// and outside of regions; what autograd saves in regions; nodes of backward; and memory allocated
-/// and freed on the constructing thread and in backward passes started there. Buffers take about
-/// 100 KiB per thread, and are all that is lost if the process dies. Read the file with remat-trace
-/// or Recording::load(). One recorder at a time in a process. Construct and destroy it on one
-/// thread, while no region runs.
+/// and freed on the constructing thread and in backward passes started there. Events are buffered
+/// in about 100 KiB per thread; no others are lost if the process dies. Read the file with
+/// remat-trace or Recording::load(). One recorder at a time in a process. Construct and destroy it
+/// on one thread, while no region runs.
 ///
 /// REMAT_RECORD=FOLDER in the environment makes a Recorder when the process begins to use remat.
 /// That Recorder records until the process ends; docs/how-to/tools.md has the variables.
@@ -56,7 +56,8 @@ class REMAT_API Recorder {
   void mark(std::string_view name);
 
   /// Records, if a recording is open, that a region is about to run by a plan; once per thread for
-  /// each label and plan. `json` returns the plan, and is called only if the plan is recorded.
+  /// each label and plan. `json` returns the plan as JSON, and is called only if the plan is
+  /// recorded.
   static void tell_plan(std::string_view label, const PlannedBytes& planned,
                         const std::function<std::string()>& json);
 
@@ -66,8 +67,9 @@ class REMAT_API Recorder {
 
   const std::string& path() const;
 
-  /// Writes the remaining events and stops recording; the end of the process does so, too. @throws
-  /// c10::Error on each call if the file could not be written completely (a full disk).
+  /// Writes the remaining events and stops recording. The end of the process does so, too, if
+  /// nobody called stop(). @throws c10::Error on each call if the file could not be written
+  /// completely (a full disk).
   void stop();
 
  private:

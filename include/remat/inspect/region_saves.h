@@ -18,18 +18,18 @@
 
 namespace remat {
 
-/// Returns a short note on a tensor for a report, such as where it was allocated; empty for none.
-/// The function gets a detached alias of the kept tensor.
+/// Returns a short note on a tensor for a report, such as where it was allocated, or "" for no
+/// note. The function gets a detached alias of the kept tensor.
 using Annotate = std::function<std::string(const at::Tensor&)>;
 
-/// A kept tensor.
+/// A tensor that a region keeps.
 struct SavedView {
   std::vector<std::string> names;  ///< All names of this tensor: "x", "saved.1", "output 0"
   TensorLayout layout;             ///< Position in its storage
   size_t bytes = 0;                ///< Bytes of its elements
 };
 
-/// A kept storage, and the tensors for which it is kept.
+/// A storage that a region keeps, and the tensors for which the storage is kept.
 struct SavedStorage {
   size_t bytes = 0;
   size_t used_bytes = 0;         ///< Bytes that lie in at least one of the views
@@ -53,10 +53,10 @@ struct RegionSaves {
   std::string region;            ///< Name of the region; empty if unnamed
   size_t bytes = 0;              ///< Sum of its calls
   std::vector<CallSaves> calls;  ///< Calls that keep something, in the order of the forward
-  size_t rebuilt = 0;            ///< Number of tensors that calls saved and the replay rebuilds
-  size_t offloaded = 0;          ///< Number of tensors kept in an OffloadStore
-  size_t elsewhere = 0;          ///< Number of tensors kept by hooks or an outer region
-  std::vector<std::string> released;  ///< Calls that kept something until their graph was dropped
+  size_t rebuilt = 0;    ///< Number of tensors that calls saved and a replay rebuilds (refills)
+  size_t offloaded = 0;  ///< Number of tensors kept in an OffloadStore
+  size_t elsewhere = 0;  ///< Number of tensors kept by hooks or an outer region
+  std::vector<std::string> released;  ///< Calls that keep nothing now, because their graph is gone
 
   REMAT_API size_t storage_count() const;
 

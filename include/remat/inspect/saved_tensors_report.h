@@ -29,7 +29,7 @@ using VisitSaved =
 
 /// Storages outside of regions that are saved by nodes of the same types.
 struct NodeSaves {
-  std::string nodes;  ///< The types of nodes that save each storage: "ExpBackward0, MulBackward0"
+  std::string nodes;  ///< Types of the nodes that save each of them: "ExpBackward0, MulBackward0"
   size_t bytes = 0;
   size_t storages = 0;
 };
@@ -37,7 +37,7 @@ struct NodeSaves {
 struct SavedTensorsReport {
   std::vector<RegionSaves>
       regions;  ///< Sorted by name ("layer2" before "layer10"), equal names oldest first
-  std::optional<std::vector<NodeSaves>> nodes;  ///< Most bytes first; unset without roots
+  std::optional<std::vector<NodeSaves>> nodes;  ///< Most bytes first; unset if there are no `roots`
   size_t region_bytes = 0;
   size_t node_bytes = 0;
 
@@ -46,10 +46,10 @@ struct SavedTensorsReport {
   REMAT_API std::string str(const Annotate& annotate = {}) const;
 };
 
-/// Reports what the regions of this process hold, and the graphs behind `roots` if given. Regions
-/// whose forward runs on another thread are left out. Each storage is counted once, regions first,
-/// in their order in the report. Not counted: leaves that require grad and views of them. Nothing
-/// is unpacked or replayed. Freed graphs are allowed. Any thread.
+/// Reports what the regions of this process hold, and what the graphs behind `roots`, if any, save.
+/// Regions whose forward runs on another thread are left out. Each storage is counted once: regions
+/// come first, in their order in the report. Not counted: leaves that require grad and views of
+/// them. Nothing is unpacked or replayed. Freed graphs are allowed. Any thread.
 REMAT_API SavedTensorsReport
 saved_tensors_report(const std::optional<std::vector<at::Tensor>>& roots = std::nullopt,
                      const VisitSaved& visit_saved = {});

@@ -25,9 +25,9 @@ class REMAT_API CopyEvent {
   /// Blocks the calling thread until the operation has finished. Rethrows its error.
   virtual void wait() = 0;
 
-  /// True if the caller may release `storage`, device memory that the copy reads or fills, at once,
-  /// because its allocator has been told of the copy and will not reuse the memory before the copy
-  /// is done. False if the caller must keep the storage until the copy is done.
+  /// `storage` is device memory that the copy reads or fills. True if the caller may release it at
+  /// once, because its allocator knows of the copy and will not reuse the memory before the copy is
+  /// done. False if the caller must keep the storage until the copy is done.
   virtual bool may_go(const c10::Storage& /*storage*/) { return false; }
 };
 

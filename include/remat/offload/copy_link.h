@@ -14,7 +14,7 @@
 
 namespace remat {
 
-/// Two first-in, first-out queues of copies, out of a device and into it. Both queues run
+/// Two first-in, first-out queues of copies, one out of a device and one into it, which run
 /// concurrently with compute. A copy moves a whole device storage; the host storage may be larger.
 /// The caller must keep both storages alive until the copy is done. Any thread. "The stream" is the
 /// calling thread's current stream on the device; for the CPU it is the calling thread itself.

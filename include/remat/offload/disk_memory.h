@@ -28,8 +28,8 @@ struct DiskMemoryOptions {
 
 /// Memory in an unnamed file, so that no file is left however the process ends. Bypasses the page
 /// cache where the file system allows it. One thread writes, one reads. A full disk counts as a
-/// full memory. It is noticed when a block is taken, if the file system can reserve space;
-/// otherwise when the block is written.
+/// full memory: take() notices it if the file system can reserve space; otherwise the write of a
+/// block fails.
 /// @throws c10::ValueError with the system's reason if the file cannot be created in `directory`.
 REMAT_API std::shared_ptr<OffloadMemory> disk_memory(const DiskMemoryOptions& options);
 

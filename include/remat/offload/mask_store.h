@@ -18,9 +18,9 @@ struct MaskStats {
   int64_t packed_bytes = 0;  ///< Bytes of the masks as bits
 };
 
-/// Stores bool tensors as bits and restores them exactly; passes other tensors on. A mask that does
-/// not fill its memory, such as a view of a part, is not packed. A mask that several nodes save is
-/// stored once. Any thread.
+/// Stores bool tensors as bits and restores them exactly; puts other tensors in the underlying
+/// store unchanged, and also masks that do not fill their memory, such as a view of a part. A mask
+/// that several nodes save is stored once. Any thread.
 class REMAT_API MaskStore : public OffloadStore {
  public:
   virtual MaskStats stats() const = 0;

@@ -30,7 +30,7 @@ struct OffloadOptions {
   /// A storage goes to the first memory with room. Empty: host_memory().
   std::vector<std::shared_ptr<OffloadMemory>> memories{};
   int64_t min_bytes = int64_t{1} << 20;  ///< Smaller storages stay on the device
-  /// Limit on the bytes stored at once; later storages stay on the device.
+  /// Limit on the bytes stored at once. A storage that would exceed it stays on the device.
   int64_t max_bytes = std::numeric_limits<int64_t>::max();
   /// Limit on the bytes prefetched before backward asks for them.
   int64_t prefetch_bytes = int64_t{256} << 20;
@@ -55,14 +55,14 @@ struct OffloadStats {
   int64_t away_bytes = 0;     ///< Bytes stored now
   int64_t leaving_bytes = 0;  ///< Bytes being copied out now
   /// Bytes on the device now for this engine: storages that have not left yet or never will,
-  /// prefetched storages, and unneeded storages that must be kept for a copy (see
+  /// prefetched storages, and storages that nobody needs but a copy still uses (see
   /// CopyEvent::may_go()). Includes storages that others hold too, but not storages that put() does
   /// not move. 0 after backward, or after the graph is dropped, once all copies are done.
   int64_t device_bytes = 0;
 };
 
 /// Moves the tensors that OFFLOAD calls keep out of the device during the forward, and back during
-/// backward. A storage leaves at the next put() after nobody else holds it any more; its device
+/// backward. Once nobody else holds a storage, the next put() starts to copy it out; its device
 /// memory is freed when the copy is done. A storage that backward asks for before it has left stays
 /// on the device. Storages are prefetched in the order in which the last step asked for them if
 /// this step has put the same sizes, otherwise in reverse order of put(). Any thread.
@@ -75,8 +75,8 @@ class REMAT_API OffloadEngine : public OffloadStore {
 
   /// The limits, and the speed of each memory from and to `device`, for a MemoryPlanner. The first
   /// call for a device measures the speed, with copies of up to 32 MiB; make that call before steps
-  /// run. `device` unset: OffloadOptions::device, else the current accelerator, else the CPU.
-  /// Throws if a memory has no room for such a copy, and passes errors of memories on.
+  /// run. If `device` is unset, it is OffloadOptions::device, else the current accelerator, else
+  /// the CPU. Throws if a memory has no room for such a copy, and passes errors of memories on.
   virtual OffloadTerms terms(std::optional<c10::Device> device = std::nullopt) = 0;
 };
 

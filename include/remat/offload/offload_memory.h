@@ -48,7 +48,7 @@ class REMAT_API OffloadMemory {
   /// Allocates a block for a storage of `device`; null if there is no room.
   virtual std::unique_ptr<Block> take(int64_t bytes, c10::Device device) = 0;
 
-  /// Bytes taken from the system, for blocks and for reuse.
+  /// Bytes that this memory holds from the system, both in use as blocks and free for reuse.
   virtual int64_t system_bytes() const = 0;
 
   /// Limit on system_bytes().

@@ -61,8 +61,8 @@ REMAT_API std::string full_name(const c10::OperatorHandle& op);
 /// True if a result is an alias of an argument that the op does not write.
 REMAT_API bool returns_view(const c10::FunctionSchema& schema);
 
-/// True if the schema is mutable and every result is an argument that the op writes. An op without
-/// results counts.
+/// True if the schema is mutable and every result is an argument that the op writes, or if a
+/// mutable op has no results.
 REMAT_API bool returns_only_written(const c10::FunctionSchema& schema);
 
 /// True if an argument selects the result's device.

@@ -29,9 +29,9 @@ struct PlaceholderInfo {
 };
 
 /// A tensor with the sizes, strides, storage offset, dtype and storage size of `like`, but without
-/// data. A kResult placeholder reports the device of `like`, a dry one remat_meta:0. It requires no
-/// grad and holds nothing of `like`. Any thread. Throws NotImplementedError unless `like` is a
-/// strided tensor.
+/// data. A kResult placeholder reports the device of `like`, a dry one remat_meta:0. The result
+/// requires no grad and keeps nothing of `like` alive. Any thread. Throws NotImplementedError
+/// unless `like` is a strided tensor.
 REMAT_API at::Tensor make_placeholder(const at::Tensor& like, PlaceholderInfo info);
 
 /// A dry tensor with its own storage. Sizes and strides in elements. Any thread.
@@ -42,8 +42,8 @@ REMAT_API at::Tensor make_dry(c10::IntArrayRef sizes, c10::IntArrayRef strides,
 /// tensors. False for undefined tensors. Any thread.
 REMAT_API bool is_placeholder(const at::Tensor& tensor);
 
-/// The information that `tensor` was made with. Lives as long as the storage of `tensor`. Throws
-/// ValueError if `tensor` is no placeholder.
+/// The PlaceholderInfo that `tensor` was made with. Lives as long as the storage of `tensor`.
+/// Throws ValueError if `tensor` is no placeholder.
 REMAT_API const PlaceholderInfo& placeholder_info(const at::Tensor& tensor);
 
 /// Describes a tensor: "float32 [2, 3] on cpu".

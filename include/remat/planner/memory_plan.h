@@ -22,13 +22,13 @@ struct MemoryPlanOp {
   uint64_t digest = 0;          ///< Hash of the values that the op reads, makes and writes
   double replay_us = 0;         ///< Time of one recomputation
   int32_t runs = 0;             ///< Number of runs besides the forward's
-  int64_t kept_bytes = 0;       ///< Bytes of results that are kept between forward and backward
-  int64_t offloaded_bytes = 0;  ///< Bytes of results that are offloaded meanwhile
+  int64_t kept_bytes = 0;       ///< Bytes of results that stay on the device until backward
+  int64_t offloaded_bytes = 0;  ///< Bytes of results that are kept by offloading them
   int64_t made_bytes = 0;       ///< Bytes of all results
 };
 
-/// The forward, or a top unit (a segment or group that is in no group) with the backward of its
-/// ops.
+/// A phase of the step: the forward; the time after it, if its peak is higher; or a top unit (a
+/// segment or group that is in no group) with the backward of its ops.
 struct MemoryPlanPhase {
   std::string name;  ///< "forward", "after the forward", "segment 3", "segments 4 to 7"
   int64_t peak_bytes = 0;
@@ -41,9 +41,10 @@ struct MemoryFrontierPoint {
   double overhead = 0;
 };
 
-/// A plain value: copies are independent, and threads may read one at the same time.
+/// Copies are independent, and threads may read one plan at the same time.
 struct REMAT_API MemoryPlan {
-  bool feasible = false;  ///< False: the other members describe the plan that needs least memory
+  /// False if no plan fits; the other members then describe the plan that needs least memory.
+  bool feasible = false;
   int64_t budget_bytes = 0;
   int64_t predicted_peak_bytes = 0;
   int64_t least_budget_bytes = 0;  ///< The smallest budget for which the planner found a plan
@@ -51,9 +52,10 @@ struct REMAT_API MemoryPlan {
   double predicted_overhead = 0;
   int64_t offloaded_bytes = 0;   ///< Bytes of storages that leave the device for a while
   double predicted_wait_us = 0;  ///< Time spent waiting for copies of offloaded storages
-  OffloadTerms offload;  ///< Terms of the offload engine that the plan is for; no places: no engine
-  /// No cuts within the budget have a lower overhead (in an infeasible plan: no cuts within the
-  /// predicted peak). 0 with OFFLOAD.
+  /// Terms of the offload engine that the plan is for; without places there is no engine.
+  OffloadTerms offload;
+  /// Overhead that no cuts within the budget beat (in an infeasible plan: no cuts within the
+  /// predicted peak). Always 0 for a plan with an offload engine.
   double lower_bound = 0;
   std::string peak_at;  ///< Where the peak is: "replay of segment 3, aten::mm, h.3.attn"
   std::string limit;    ///< In an infeasible plan, why no plan fits; otherwise ""
@@ -76,15 +78,15 @@ struct REMAT_API MemoryPlan {
   static MemoryPlan from_json(std::string_view text, const StepProfile& profile,
                               const std::string& source = "plan");
 
-  /// Explains why the plan offloads nothing, and what to do. "" if the plan offloads something, is
-  /// for no offload engine, or is infeasible, or if the engine's limits do not prevent offloading.
+  /// Explains why the plan offloads nothing, and what to do. "" if the plan offloads something, has
+  /// no offload engine, or is infeasible, or if the engine's limits do not prevent offloading.
   std::string why_nothing_moves() const;
 
   /// Text with one line per phase.
   std::string table() const;
 
-  /// Text about the ops with the name `where`, or in the module or named call `where` or below it;
-  /// "" means all ops. Neighbouring ops of one module or named call share a line.
+  /// Text about the ops whose name is `where`, and those that run in or below the module or named
+  /// call `where`; "" means all ops. Neighbouring ops of one module or named call share a line.
   /// @throws std::invalid_argument if no op matches.
   std::string explain(std::string_view where) const;
 };

@@ -12,9 +12,9 @@
 
 namespace remat {
 
-/// A plain value.
+/// The content of such a file. Copies are independent.
 struct REMAT_API MemoryPlanFile {
-  /// Other things the plan depends on, by name: {"torch": "2.11.0", "device": "cpu"}.
+  /// What else the plan depends on, by name: {"torch": "2.11.0", "device": "cpu"}.
   std::map<std::string, std::string> made_with;
   MemoryPlan plan;  ///< Includes its profile
 
@@ -27,7 +27,7 @@ struct REMAT_API MemoryPlanFile {
   /// @throws std::runtime_error `[memory plan] path: ...` on failure.
   void save(const std::string& path) const;
 
-  /// Throws as from_json, and as save if the file cannot be read.
+  /// Throws as from_json() does, and std::runtime_error as save() does if the file cannot be read.
   static MemoryPlanFile load(const std::string& path);
 };
 

@@ -17,13 +17,15 @@
 namespace remat {
 
 struct REMAT_API MemoryPlannerOptions {
-  OffloadTerms offload{};  ///< See OffloadEngine::terms(). No places: nothing is offloaded
-  int32_t grid = 32;       ///< Number of budgets for which the search improves the kept values
-  /// The refinement ends after this many simulations, including a few hundred for the chain
-  /// planner's proposals, which always run. With `offload`, a second refinement runs as many more.
+  OffloadTerms offload{};  ///< OffloadEngine::terms(). Without places, nothing is offloaded
+  int32_t grid = 32;  ///< Number of budgets for which the search improves the choice of kept values
+  /// The refinement of the plans ends after this many simulations. They include a few hundred for
+  /// the chain planner's proposals, which always run. With `offload`, a second refinement runs as
+  /// many more.
   int32_t evaluations = 6000;
 
-  /// @throws std::invalid_argument for terms without speed or without max_leaving_bytes.
+  /// @throws std::invalid_argument if a place of `offload` has no speed, or there is no
+  /// max_leaving_bytes.
   void validate() const;
 };
 
@@ -56,9 +58,10 @@ class REMAT_API MemoryPlanner {
   std::shared_ptr<const State> state_;
 };
 
-/// A plan with exactly these cuts, made without a search. Its frontier has only this plan. The
-/// budget is `budget_bytes`, or the predicted peak if that is more. Throws as
-/// StepProfile::validate, StepCuts::validate and simulate_step do.
+/// A plan with exactly these cuts, made without a search. Its frontier has only this plan, and its
+/// lower bound is 0. The budget is `budget_bytes`, or the predicted peak if that is more. Throws as
+/// StepProfile::validate, StepCuts::validate and simulate_step do, and std::invalid_argument for
+/// bad terms.
 REMAT_API MemoryPlan plan_of_cuts(const StepProfile& profile, const StepCuts& cuts,
                                   int64_t budget_bytes, const OffloadTerms& offload = {});
 

@@ -28,14 +28,15 @@ struct PlanRow {
   std::vector<PlanOp> ops;
 };
 
-/// A group's rows, first to next - 1, run forward and keep only the input of row `first`. After all
-/// later rows have run forward and backward, the group runs again from that input. Groups nest.
+/// The rows of a group, `first` to `next` - 1, run forward and keep only the input of row `first`.
+/// After all later rows have run forward and backward, the group runs again from that input. Groups
+/// nest.
 struct PlanGroup {
   int first = 0;
   int next = 0;
 };
 
-/// A plain value: copies are independent, and threads may read one at the same time.
+/// Copies are independent, and threads may read one plan at the same time.
 struct REMAT_API Plan {
   std::string profile_digest;  ///< Profile::digest() of the planned profile
   bool feasible = false;  ///< False: no plan fits the budget, and the other members describe the
@@ -52,7 +53,8 @@ struct REMAT_API Plan {
 
   /// One JSON object, described by planner/chain/schema/plan.schema.json. In an infeasible plan
   /// table and groups are empty, and total_time, overhead, predicted_peak, simulated_peak,
-  /// lower_bound and gap are null; least_budget and least_at say what fits, and where it peaks.
+  /// lower_bound and gap are null; least_budget is the smallest budget that fits, least_at the
+  /// place of its peak.
   std::string to_json() const;
 };
 

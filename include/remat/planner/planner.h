@@ -28,8 +28,8 @@ struct FrontierPoint {
   double overhead = 0;  ///< Total time / ideal time - 1
 };
 
-/// Times of the plans for all budgets. The plan for a budget takes the time of the last point with
-/// a smaller or equal budget.
+/// Times of the plans for all budgets. The plan for a budget takes the time of the last point whose
+/// budget is not larger.
 class REMAT_API Frontier {
  public:
   Frontier() = default;
@@ -67,11 +67,12 @@ class REMAT_API Planner {
   /// @throws std::invalid_argument if the budget is negative.
   Plan plan(int64_t budget_bytes) const;
 
-  /// Overhead that no schedule within the budget beats; infinity: none fits.
+  /// Overhead that no schedule within the budget beats; infinity if no schedule fits.
   double lower_bound(int64_t budget_bytes) const;
 
-  /// The plan that people write by hand: every layer (merged regions if the profile has any, else
-  /// all regions but the last) is recomputed whole from its input. The plan's budget is its peak.
+  /// The plan that people write by hand: it recomputes every layer whole from its input. A layer is
+  /// a merged region if the profile has any; otherwise each region but the last is one. The plan's
+  /// budget is its peak.
   Plan layer_checkpoint() const;
 
   /// Bytes of "2.5GiB", "300 MB", "60%" of the no-checkpoint peak, or a number from 0

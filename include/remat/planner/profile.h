@@ -12,7 +12,7 @@
 
 namespace remat {
 
-/// A tensor stands for a storage, so views and in-place results share one name.
+/// A storage of a block. Views of it and in-place results share its name.
 struct ProfileTensor {
   std::string name;  ///< Unique in its block type; never "in"
   int64_t bytes = 0;
@@ -23,7 +23,7 @@ struct ProfileOp {
   std::string kind;  ///< "mm", "bmm", "ew" or anything else; only displayed
   double fwd_us = 0;
   double bwd_us = 0;
-  int64_t fwd_tmp_bytes = 0;     ///< Workspace during its forward, freed after it
+  int64_t fwd_tmp_bytes = 0;     ///< Workspace of the forward, freed when the op has run
   int64_t bwd_tmp_bytes = 0;     ///< Workspace during its backward
   std::vector<std::string> ins;  ///< Names of earlier tensors, or "in" for the region's input
   /// The first out has a gradient of the same size; the others (masks, statistics) have none.
@@ -51,7 +51,7 @@ struct MergePattern {
 
 /// A chain of regions. Bytes are activations, their gradients and workspaces; parameters, their
 /// gradients and optimizer states are a constant that the caller subtracts from the device's
-/// memory. A plain value: copies are independent, and threads may read one at the same time.
+/// memory. Copies are independent, and threads may read one profile at the same time.
 struct REMAT_API Profile {
   std::string name;
   std::vector<BlockType> block_types;

@@ -22,10 +22,10 @@ struct KeptResult {
   bool operator==(const KeptResult&) const = default;
 };
 
-/// The cuts that a region runs with. Only values in `keep` cross a cut or are saved.
+/// The cuts that a region runs with. A value crosses a cut, or is saved, only if it is in `keep`.
 struct REMAT_API StepCuts {
   std::vector<int32_t> positions;  ///< Segment i ends before record positions[i]
-  /// Groups of two or more segments [first, second). Any two are nested or disjoint.
+  /// Groups of two or more segments [first, second). Two groups are nested or disjoint.
   std::vector<std::pair<int32_t, int32_t>> groups;
   std::vector<KeptResult> keep;
 
@@ -43,7 +43,7 @@ struct StepMoment {
                         ///< index of the group in StepCuts::groups
   int32_t record = -1;  ///< In the forward or a replay: the record; the number of records means
                         ///< after the forward
-  int32_t node = -1;    ///< In backward: the node that runs, or the next one to run
+  int32_t node = -1;    ///< In backward: the node that runs, or runs next
 };
 
 /// A segment or group that is in no group, with the backward of its records.
@@ -57,8 +57,8 @@ struct TopUnit {
 struct StepSimulation {
   int64_t peak_bytes = 0;
   StepMoment peak;
-  /// Bytes of the peak that no plan can avoid, because they are gradients and workspaces of
-  /// backward, or are alive even in a forward that keeps nothing.
+  /// Bytes of the peak that no plan can avoid, because backward needs them for gradients and
+  /// workspaces, or because they are alive even in a forward that keeps nothing.
   int64_t peak_fixed_bytes = 0;
   int64_t forward_peak_bytes = 0;
   /// Bytes kept when the forward has ended, without those that the program itself holds.

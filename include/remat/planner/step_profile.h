@@ -20,7 +20,7 @@ struct StepValue {
   int32_t maker = -1;
   int32_t storage = 0;  ///< Index of the storage's first value, perhaps this value
   /// Bytes of the storage. For a value from outside, only the bytes that are copied for replays
-  /// before the step overwrites the value.
+  /// because the step overwrites the value later.
   int64_t bytes = 0;
   /// The last record during which the program itself holds the storage if remat keeps nothing;
   /// equal for all values of a storage. The number of records if the storage is still held when the
@@ -30,8 +30,9 @@ struct StepValue {
   /// backward have begun when the program lets go, if remat keeps nothing; equal for all values of
   /// a storage. 0: before backward begins; -1: never, or the storage is not held that long.
   int32_t released = -1;
-  /// For a value from outside: bytes that a unit's replay allocates to restore the value before it
-  /// is read; 0 if the replay reads the outside memory itself, or the kept copy as a whole.
+  /// For a value from outside: bytes that the replay of a unit allocates to restore the value
+  /// before reading it. 0 if the replay reads the outside memory itself, or the kept copy as a
+  /// whole.
   int64_t unpacked_bytes = 0;
 };
 
@@ -40,7 +41,7 @@ struct StepWrite {
   int32_t after = 0;   ///< The new value of the same storage
 };
 
-/// One op of the forward that made or wrote memory. Views have no record.
+/// An op of the forward that made or wrote memory. Views have no record.
 struct StepRecord {
   std::string op;         ///< "aten::mm"
   std::string where;      ///< Module path or named call, for explain(); "": unknown
@@ -48,7 +49,7 @@ struct StepRecord {
   double forward_us = 0;  ///< Time of the op and of views after it
   double replay_us = 0;   ///< Time when the op is recomputed
   double backward_us = 0;  ///< Time of all autograd nodes that the op made
-  /// Most bytes alive while the op runs, without its results and what was alive before.
+  /// Most bytes alive while the op runs, without its results and without memory from before the op.
   int64_t workspace_bytes = 0;
   /// Most bytes alive from the op's start to the next record's start, in a forward for which remat
   /// keeps nothing.
@@ -66,8 +67,8 @@ struct StepRecord {
 struct StepSlot {
   int32_t value = -1;  ///< Value of the tensor; -1: the tape holds the tensor under every plan
   int32_t record = 0;  ///< The newest record when the tensor was saved
-  /// Index of the node that frees the tensor; -1: held to the end; kDropped: nothing holds the
-  /// tensor any more when the function has returned, so no replay makes it.
+  /// Index of the node that frees the tensor; -1 if it is held to the end; kDropped if nothing
+  /// holds the tensor any more when the function has returned, so that no replay makes it.
   int32_t node = -1;
 
   static constexpr int32_t kDropped = -2;
@@ -85,7 +86,7 @@ struct StepNode {
   int64_t after_bytes = 0;   ///< Most bytes from its end to the next node's start
 };
 
-/// A plain value: copies are independent, and threads may read one at the same time.
+/// Copies are independent, and threads may read one profile at the same time.
 struct REMAT_API StepProfile {
   std::string name;
   std::vector<StepValue> values;

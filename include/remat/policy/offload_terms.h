@@ -27,7 +27,7 @@ struct OffloadPlace {
 
 /// The terms of an offload engine. OffloadOptions explains the limits.
 struct OffloadTerms {
-  std::vector<OffloadPlace> places;  ///< The first with room is used; empty: no OFFLOAD
+  std::vector<OffloadPlace> places;  ///< The first with room is used; empty: plans use no OFFLOAD
   int64_t min_bytes = 0;
   int64_t max_bytes = OffloadPlace::kNoLimit;
   int64_t prefetch_bytes = 0;

@@ -13,10 +13,10 @@ enum class Policy : uint8_t {
   kOffload,    ///< Like kSave, but the region's hooks or OffloadStore keep the values.
 };
 
-/// For nested regions: which of them do not run a SAVE call again.
+/// Which of the regions around a SAVE call do not run the call again.
 enum class Keep : uint8_t {
-  kInnermostRegion,  ///< An outer replay runs the call again; results are kept from then on.
-  kAllRegions,       ///< No replay runs the call again; results are kept from the first forward.
+  kInnermostRegion,  ///< An outer region's replay runs the call again, and keeps its results.
+  kAllRegions,       ///< No replay runs the call again; the forward keeps its results.
 };
 
 /// Reaction when a bare op reads a result of a SAVE call. The result must then be kept for replays

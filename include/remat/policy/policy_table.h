@@ -43,8 +43,8 @@ struct OpName {
   bool is_view = false;       ///< Returns a view of an argument
 };
 
-/// Decides what becomes of the ops and named calls of a region. A value type: copies are
-/// independent. May be read from any thread.
+/// Decides the policies of the ops and named calls of a region. Copies are independent. May be read
+/// from any thread.
 ///
 /// Precedence: rules for calls come before rules for ops; within each kind the first rule that
 /// matches decides. If no rule matches, an op is RECOMPUTE and a named call has the policy from its
@@ -90,7 +90,7 @@ class REMAT_API PolicyTable {
   /// empty for other names.
   static std::string_view op_of_call(std::string_view call);
 
-  /// An op that a rule names without wildcards. If `overload` is unset, all overloads of the op.
+  /// An op that a rule names without wildcards; all overloads of the op if `overload` is unset.
   struct NamedOp {
     std::string name;  ///< With the namespace
     std::optional<std::string> overload;
@@ -100,8 +100,8 @@ class REMAT_API PolicyTable {
   /// * or ?, tags, and rules for calls.
   std::vector<NamedOp> ops_named_by(size_t i) const;
 
-  /// Text that says which policy the call of that name has, and by which rule. The call may be one
-  /// of an op ("block/aten::mm#3").
+  /// Text that says which policy the call with this name has, and by which rule. The name may be
+  /// that of an op that a rule made a call ("block/aten::mm#3").
   std::string explain(std::string_view call) const;
 
   /// Throws a std::invalid_argument that names `source` and the line or rule.

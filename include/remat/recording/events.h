@@ -41,7 +41,7 @@ struct RecordedTensor {
 
 enum class ValueKind : uint8_t { kNone, kInt, kDouble, kBool, kText, kList, kOther };
 
-/// An argument of an op that is no tensor.
+/// An argument of an op, or an element of a list argument, that is no tensor.
 struct RecordedValue {
   ValueKind kind = ValueKind::kNone;
   /// Bits of the number; for kText the StringId; for kList the number of values after this one that
@@ -151,7 +151,7 @@ struct NodeEvent {
   bool operator==(const NodeEvent&) const = default;
 };
 
-/// A region; comes before the first event that names it.
+/// Describes a region. Comes before the first event that names the region.
 struct RegionEvent {
   TimeNs time_ns = 0;
   uint64_t region = 0;
@@ -193,7 +193,7 @@ struct MarkEvent {
   bool operator==(const MarkEvent&) const = default;
 };
 
-/// A thread; comes before its first event.
+/// Describes a thread. Comes before the first event of the thread.
 struct ThreadEvent {
   TimeNs time_ns = 0;
   uint64_t torch_thread = 0;  ///< Number of the thread in at::RecordFunction

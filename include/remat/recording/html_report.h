@@ -14,9 +14,9 @@
 namespace remat {
 
 struct ReportOptions {
-  std::string name{};         ///< Name of the recording on the page; "": its program
+  std::string name{};         ///< Name of the recording on the page; "": the name of its program
   std::string second_name{};  ///< Name of the second recording
-  /// Approximate number of moments in the chart, which include the peak.
+  /// Approximate number of moments in the chart. The peak is one of them.
   size_t most_points = 5000;
   size_t most_rows = 24000;  ///< Limit on the rows for blocks alive at these moments; the page
                              ///< shows the smallest rows beyond the limit as a sum
@@ -33,10 +33,10 @@ REMAT_API void write_report(const Recording& first, const Recording& second, std
                             const ReportOptions& options = {});
 
 /// Reads one or two recordings and writes their page to a file. Returns one line for each recording
-/// that is damaged; the page then shows the part before the damage. @throws std::invalid_argument
-/// `[recording] path: expected ..., got .... What to do.` if a recording cannot be read, if there
-/// are none or more than two, or if the page cannot be written. An existing page stays unchanged if
-/// a recording cannot be read.
+/// that is damaged, of which the page shows the part before the damage. @throws
+/// std::invalid_argument `[recording] path: expected ..., got .... What to do.` if a recording
+/// cannot be read, if there are none or more than two, or if the page cannot be written. An
+/// existing page stays unchanged if a recording cannot be read.
 REMAT_API std::vector<std::string> write_report_file(const std::vector<std::string>& recordings,
                                                      const std::string& page);
 

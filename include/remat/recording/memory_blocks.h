@@ -37,10 +37,10 @@ struct MemoryBlock {
   StringId device = 0;
   BlockKind kind = BlockKind::kOutside;
   size_t op = kNone;    ///< Index in Recording::ops of the innermost op that made it; kNone: none
-  size_t node = kNone;  ///< Index in Recording::nodes of the innermost node that made it, or
-                        ///< whose result the engine summed or cast into it; kNone: none
+  size_t node = kNone;  ///< Index in Recording::nodes of the innermost node that made the block,
+                        ///< or whose result the engine summed or cast into the block; kNone: none
   uint64_t region = 0;  ///< Region of the op; 0: none
-  int64_t slot = kNoSlot;  ///< The slot, of slot_region, in which autograd first saved the block
+  int64_t slot = kNoSlot;  ///< Slot of slot_region for which autograd first saved the block
   uint64_t slot_region = 0;
   StringId call = 0;  ///< The SAVE or OFFLOAD call that made the block; 0: none
   StringId line = 0;  ///< Line of the op that made the block, of the forward op that this op

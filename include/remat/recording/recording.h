@@ -21,8 +21,8 @@ struct OnThread : Event {
   uint32_t thread = 0;
 };
 
-/// A plain value. Events of each kind are sorted by time (by begin, if they have two times), and
-/// events with equal times on one thread are in the order in which they happened.
+/// The events of a recording. Events of each kind are sorted by time (by begin, if they have two
+/// times), and events with equal times on one thread are in the order in which they happened.
 struct REMAT_API Recording {
   ProcessEvent process;
   std::vector<std::string> strings;     ///< Indexed by StringId

@@ -59,15 +59,15 @@ struct RecordingDifference {
   std::vector<std::string> before;  ///< Equal ops just before, in words, oldest first
 };
 
-/// Compares two runs of a program: their ops outside of regions and in forwards, in order, then in
-/// backward, thread by thread in the order in which threads begin. Replays are compared if both
-/// runs have the same ones. Times and addresses are ignored.
+/// Compares two runs of a program, thread by thread in the order in which threads begin: first the
+/// ops outside of regions and in forwards, in order, then those in backward. Replays are compared
+/// if both runs have the same ones. Times and addresses are ignored.
 REMAT_API std::optional<RecordingDifference> first_difference(const Recording& a,
                                                               const Recording& b);
 
-/// For each replay by a function that differs from its forward, the first op that differs. An early
-/// stop, when all that backward needs is there, is no difference. Ops of SAVE and OFFLOAD calls,
-/// views, and casts of weights are not compared.
+/// Returns the first op that differs for each replay by a function that differs from its forward. A
+/// replay may end early, when all that backward needs is there; this is no difference. Ops of SAVE
+/// and OFFLOAD calls, views, and casts of weights are not compared.
 REMAT_API std::vector<RecordingDifference> replay_differences(const Recording& recording);
 
 }  // namespace remat

@@ -23,7 +23,8 @@ struct OpTotals {
 
 /// Memory kept by calls of one name, or of names that differ in numbers only.
 struct KeptTotals {
-  std::string call;  ///< "gate (SAVE)"; "aten::mm#* (SAVE)" for a rule; "": older than the call
+  std::string call;  ///< "gate (SAVE)"; "aten::mm#* (SAVE)" for a rule; "": blocks made before the
+                     ///< call that kept them
   int64_t blocks = 0;
   int64_t bytes = 0;
   bool operator==(const KeptTotals&) const = default;
@@ -35,8 +36,8 @@ struct RegionTotals {
   int64_t regions = 0;
   OpTotals forward;
   OpTotals replay;
-  int64_t slots = 0;               ///< Slots that autograd saved in forwards
-  int64_t kept_slots = 0;          ///< Slots that SAVE and OFFLOAD calls kept
+  int64_t slots = 0;       ///< Tensors that autograd saved in forwards and the regions dropped
+  int64_t kept_slots = 0;  ///< Tensors that autograd saved and calls kept (not in `slots`)
   std::vector<KeptTotals> kept{};  ///< Memory that SAVE and OFFLOAD calls kept, most bytes first
   bool operator==(const RegionTotals&) const = default;
 };
@@ -54,7 +55,7 @@ struct PeakRow {
 
 struct RecordingSummary {
   std::array<OpTotals, 4> by_phase;  ///< Indexed by OpPhase
-  int64_t left_out = 0;              ///< Number of ops that replays skipped since a rule SAVEs them
+  int64_t left_out = 0;  ///< Number of ops that replays skipped because a rule keeps their results
   std::vector<RegionTotals> regions;  ///< In the order in which their labels came first
   TimeNs end_ns = 0;                  ///< Time of the last event
   int64_t peak_bytes = 0;  ///< Largest total of memory allocated while recording, on all devices

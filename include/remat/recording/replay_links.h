@@ -14,12 +14,12 @@ namespace remat {
 
 constexpr size_t kNoOp = static_cast<size_t>(-1);
 
-/// By index in Recording::ops. If a replay ran the op and its region saw the op: the index of the
-/// op of the forward (the first one, if a replay is replayed again); otherwise kNoOp.
+/// For each op of Recording::ops that a replay ran and its region saw, the index of the op of the
+/// forward (the first forward, if a replay is replayed again); kNoOp for all others.
 REMAT_API std::vector<size_t> forward_ops(const Recording& recording);
 
-/// A replay by a region's function, and the ops that the region and the regions inside it see, as
-/// indices into Recording::ops.
+/// A replay that ran a region's function, and the ops that the region and the regions inside it
+/// saw, as indices into Recording::ops.
 struct FunctionReplay {
   size_t replay = 0;  ///< Index in Recording::replays
   uint64_t region = 0;
@@ -34,11 +34,11 @@ struct FunctionReplay {
 /// region, the region's forward is the run inside that outer replay.
 REMAT_API std::vector<FunctionReplay> function_replays(const Recording& recording);
 
-/// By index in Recording::ops: true if the op did not run, because a replay skipped it by a SAVE or
-/// OFFLOAD rule.
+/// For each op of Recording::ops: true if the op did not run, because a replay skipped it by a SAVE
+/// or OFFLOAD rule.
 REMAT_API std::vector<bool> left_out_ops(const Recording& recording);
 
-/// By index in Recording::nodes: the forward op that made the node; kNoOp if unknown.
+/// For each node of Recording::nodes: the forward op that made the node; kNoOp if unknown.
 REMAT_API std::vector<size_t> ops_of_nodes(const Recording& recording);
 
 }  // namespace remat

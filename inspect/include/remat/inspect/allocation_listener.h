@@ -21,25 +21,25 @@ struct MemoryReportingInfoBase;
 namespace remat {
 
 /// Receives the allocations of the thread that starts it and of the backward passes that this
-/// thread begins, and passes them on to the listener that was installed before. The thread's
-/// PROFILER_STATE slot holds the listener. Torch casts any object in that slot to
+/// thread begins, and passes them on to the listener that was installed before. It is installed as
+/// the thread's debug info of kind PROFILER_STATE. Torch casts any such object to
 /// ProfilerStateBase, so this class derives from it, with a config by which nothing is profiled.
 class REMAT_API AllocationListener : public torch::profiler::impl::ProfilerStateBase {
  public:
   AllocationListener();
 
-  /// Installs `listener` until stop(). Throws RuntimeError under a running torch profiler, which
-  /// would take the listener for its own state; the message names `who`.
+  /// Installs `listener` until stop(). Throws RuntimeError if a torch profiler runs, because the
+  /// profiler would take the listener for its own state. The message names `who`.
   static void start(const std::shared_ptr<AllocationListener>& listener, const char* who);
 
   /// Throws if start() would.
   static void check_can_start(const char* who);
 
-  /// True if a listener that has not been stopped is in this thread's slot, so that a torch
+  /// True if a listener that has not been stopped is installed on this thread, so that a torch
   /// profiler cannot start.
   static bool is_listening();
 
-  /// True under a running torch profiler.
+  /// True if a torch profiler runs on this thread.
   static bool is_profiled();
 
   /// Ends the reports. Call it on the thread of start(); listeners may end in any order.
@@ -64,7 +64,8 @@ class REMAT_API AllocationListener : public torch::profiler::impl::ProfilerState
   static void pop_stopped();
   bool outer_listens() const;
 
-  // Keeps outer_ alive, since autograd's threads may hold this state after the outer scope ended.
+  // Keeps outer_ alive, because autograd's threads may hold this object when the outer one has
+  // ended.
   const std::shared_ptr<c10::ThreadLocalDebugInfo> outer_info_;
   c10::MemoryReportingInfoBase* const outer_;
   std::atomic<bool> stopped_{false};

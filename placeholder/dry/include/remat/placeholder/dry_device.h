@@ -19,8 +19,8 @@
 
 namespace remat {
 
-/// Autograd's engine indexes its tables by the device of a stream, so unlike in LibTorch's
-/// NoOpDeviceGuardImpl the device has an index.
+/// Autograd's engine indexes its tables by the device of a stream, so the device has an index here,
+/// unlike in LibTorch's NoOpDeviceGuardImpl.
 class REMAT_API DryDeviceGuard final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override { return c10::DeviceType::PrivateUse1; }
@@ -101,7 +101,7 @@ REMAT_API at::Tensor dry_empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef 
 /// Module::to() replaces the data of parameters only if this returns true.
 REMAT_API bool has_dry_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from);
 
-/// Allocates memory of any size, at no address. Never destroyed.
+/// Allocates blocks of any size that have no memory: their address is null. Never destroyed.
 REMAT_API c10::Allocator* dry_allocator();
 
 /// Makes a storage without a tensor, as Python does to copy a storage.
