@@ -83,7 +83,7 @@ class REMAT_API CopyTimeline {
   std::vector<int32_t> waiting_;
   std::deque<int32_t> leaving_;
   double now_us_ = 0;
-  int64_t leaving_bytes_ = 0;  // bytes of unfinished copies
+  int64_t leaving_bytes_ = 0;  // bytes of unfinished copies out
   int64_t away_bytes_ = 0;
   int64_t coming_bytes_ = 0;
   CopyTimes out_;

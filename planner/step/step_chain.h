@@ -25,10 +25,10 @@ struct ChainRegion {
 
 /// Note [Gradients in the chain]
 /// The planner adds a gradient for every first out of an op, but a step profile already has the
-/// measured gradients. So an op's first out is an empty tensor, before all that the op makes, and
-/// the bytes measured in backward become the op's workspace. Only a region's output is a real first
-/// out, since the planner passes gradients from region to region; the bytes that the planner counts
-/// for these gradients are subtracted from the workspace.
+/// measured gradients. So an op's first out is an empty tensor, listed before all that the op
+/// makes, and the bytes measured in backward become the op's workspace. Only a region's output is a
+/// real first out, since the planner passes gradients from region to region; the bytes that the
+/// planner counts for these gradients are subtracted from the workspace.
 class RegionBuilder {
  public:
   /// `entering`, `leaving`: the storages that are the region's input and output, or -1.

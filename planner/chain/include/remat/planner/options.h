@@ -10,7 +10,7 @@
 
 namespace remat::detail {
 
-/// A policy of a region. Bytes exclude the region's input, which is counted outside of the region.
+/// One way to run a region. Bytes exclude the region's input, which counts outside of the region.
 struct Option {
   OpSet rerun;                ///< Ops that the replay runs.
   Ticks time = 0;             ///< Time of the replay
@@ -21,8 +21,8 @@ struct Option {
 
 OpSet all_ops(const Block& block);
 
-/// Removes dead ops from `recompute`. An op is dead if neither a backward nor another rerun op
-/// needs one of its outs other than the region's output.
+/// Removes dead ops from `recompute`. An op is dead if no backward and no other rerun op needs any
+/// of its outs. A need of the region's output does not count.
 OpSet without_dead_ops(const Block& block, OpSet recompute);
 
 /// Per tensor: true if it is held from forward to backward. Always false for the input and the

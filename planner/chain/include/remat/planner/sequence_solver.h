@@ -31,11 +31,13 @@ struct OptionDemand {
   Ticks time = 0;     ///< Forward, backward and replay
 };
 
-/// Solves each part [first, last]. A part's memory excludes its input x_first. The step functions
-/// are exact over all options, merges and nested groups.
+/// Solves each part [first, last]. A part's memory excludes its input x_first. If exact(), the step
+/// functions are exact over all options, merges and nested groups; otherwise steps were left out to
+/// save memory.
 class SequenceSolver {
  public:
-  /// `max_breakpoints`: most steps per part; 0: all, which is exact. `model` must outlive this.
+  /// `max_breakpoints`: the most steps that a part's function may have; 0 means no limit. `model`
+  /// must outlive this.
   SequenceSolver(const ChainModel& model, size_t max_breakpoints);
 
   const StepFunction& part(size_t first, size_t last) const { return parts_[id(first, last)]; }
