@@ -42,11 +42,12 @@ struct Fault {
 };
 
 /// @throws std::invalid_argument `[what] source:line: path (place): expected ..., got .... advice`,
-/// with the line of the path in `root`; without a line if `root` is null.
+/// where line is that of the path in `root`. If `root` is null, the message has no line.
 [[noreturn]] void raise_fault(const std::string& what, const std::string& source,
                               const JsonNode* root, const Fault& fault);
 
-/// Calls `check`, and raises the Fault that it throws.
+/// Calls `check`. If it throws a Fault, throws that fault's std::invalid_argument: see
+/// raise_fault().
 template <typename Check>
 void raise_faults(const std::string& what, const std::string& source, const JsonNode* root,
                   const Check& check) {
