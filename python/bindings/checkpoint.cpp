@@ -320,7 +320,8 @@ PyObject* checkpoint(PyObject* /*module*/, PyObject* const* values, Py_ssize_t c
   END_HANDLE_TH_ERRORS
 }
 
-/// Called by pickle. Returns checkpoint(**keywords), called with the function if one is given.
+/// Called by pickle with (keywords) or (keywords, function). Returns checkpoint(**keywords) or
+/// checkpoint(**keywords)(function).
 PyObject* rebuild(PyObject* module, PyObject* arguments) {
   PyObject* keywords = nullptr;
   PyObject* function = nullptr;

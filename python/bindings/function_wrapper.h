@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Python objects that wrap a function. They are plain C types, so that calling one costs as little
+// Python objects that wrap a function. Their types are written in C, so that a call costs as little
 // as Python allows.
 #pragma once
 
@@ -20,7 +20,7 @@ class WrapperState {
   WrapperState& operator=(const WrapperState&) = delete;
   virtual ~WrapperState() = default;
 
-  /// Visits the state's Python objects for the garbage collector, if the state has one owner only.
+  /// Visits the state's Python objects for the garbage collector, if the state has a single owner.
   virtual int traverse(visitproc /*visit*/, void* /*argument*/) const { return 0; }
 
   /// The result of __reduce__, as a new reference; null with Python's error set. `function` may be
