@@ -29,7 +29,7 @@ struct CopyStep {
 struct CopyTimes {
   double waited_us = 0;    ///< Time that compute waits for copies
   double copied_us = 0;    ///< Time of copies, both ways
-  int64_t left_bytes = 0;  ///< Bytes copied out before they were asked for
+  int64_t left_bytes = 0;  ///< Bytes of copies out that have ended
   int64_t fetched_bytes = 0;
   int64_t away_bytes = 0;  ///< Most bytes that were offloaded, or being copied out, at once
 };

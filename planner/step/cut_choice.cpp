@@ -287,8 +287,8 @@ ValueSpans::ValueSpans(const StepGraph& graph)
   small_bytes = find_small_bytes(graph);
 }
 
-/// The least size of large values. All small values together are at most a hundredth of the total.
-/// A limit on the share of one value would not do, because in deep models every value is a small
+/// The least size of large values. Small values are at most 0.15 % of the total each, and 1 % all
+/// together. The first limit alone would not do, because in deep models every value is a small
 /// share.
 int64_t ValueSpans::find_small_bytes(const StepGraph& graph) const {
   std::vector<int64_t> sizes;

@@ -70,7 +70,8 @@ class RegionBuilder {
 struct StepChain {
   StepChain(const StepGraph& graph, const ValueSpans& spans, const StepRegions& regions);
 
-  /// True if numbers and sizes of regions are within the chain planner's limits.
+  /// True if the chain planner can plan the chain: numbers and sizes are within its limits, and
+  /// every region after the first passes a gradient on to the region before it.
   bool is_plannable() const;
 
   Chain chain;

@@ -72,7 +72,7 @@ class StepSimulator {
   int32_t node_ = 0;
   std::vector<int64_t> freed_;            // per node: bytes freed at its end
   std::vector<char> done_;                // per unit
-  std::vector<int32_t> released_values_;  // values that the program holds, and releases later
+  std::vector<int32_t> released_values_;  // values that the program releases after the forward
   std::vector<Replayed> replayed_;
   std::vector<int32_t> storage_until_;  // Per storage: the last node that holds a value of it
 };

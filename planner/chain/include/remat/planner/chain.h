@@ -14,9 +14,9 @@ namespace remat::detail {
 
 /// A region of a split chain, as a part of a region of the original chain.
 struct RegionPart {
-  int original = 0;  ///< Position in the original chain
-  int part = 0;      ///< Index of this part in the original region
-  size_t first_op = 0;
+  int original = 0;     ///< Position in the original chain
+  int part = 0;         ///< Index of this part in the original region
+  size_t first_op = 0;  ///< Index of the part's first op in the original region
 };
 
 struct Chain {

@@ -38,9 +38,10 @@ Option measure_option(const Block& block, const OpSet& rerun);
 /// Peak bytes, without the region's input, while the region runs forward and keeps only its output.
 int64_t forward_only_peak(const Block& block);
 
-/// All options that no other option beats in time, kept bytes and both peaks at once, sorted by
-/// time, then by kept bytes. Exact up to `exact_ops` ops. Larger regions get the options on the
-/// lower hull of time and kept bytes, found by minimum cuts, and the neighbours of these options.
+/// All options that no other option equals or beats in time, kept bytes and both peaks at once,
+/// sorted by time, then by kept bytes. Exact up to `exact_ops` ops. Larger regions get the options
+/// on the lower hull of time and kept bytes, found by minimum cuts, and the neighbours of these
+/// options.
 std::vector<Option> pareto_options(const Block& block, int exact_ops);
 
 /// Removes options that another option equals or beats in all four numbers; sorts the rest.

@@ -45,9 +45,9 @@ class SequenceSolver {
   const ChainModel& model() const { return model_; }
   bool exact() const { return exact_; }
 
-  /// Calls `visit(choice, time)` for every choice that fits into `bytes` and takes at most
-  /// `most_time`, with the least time of that choice: options in the order of ChainModel, then
-  /// merged types, then groups by rising Choice::next.
+  /// Calls `visit(choice, time)` with the least time of every choice that fits into `bytes`:
+  /// options in the order of ChainModel, then merged types, then groups by rising Choice::next. To
+  /// save time, may leave out choices that take longer than `most_time`.
   void visit_choices(size_t first, size_t last, int64_t bytes, Ticks most_time,
                      const std::function<void(const Choice&, Ticks)>& visit) const;
 
