@@ -28,8 +28,9 @@ struct JsonNode {
   const JsonNode* find(std::string_view name) const;
 };
 
-/// @throws std::invalid_argument for malformed text, a duplicate member, more than 64 levels, or an
-/// integer outside int64.
+/// @throws std::invalid_argument for malformed text, a duplicate member, more than 64 levels, a
+/// zero byte in a string, or an integer from 2^63 to 2^64 - 1. Integers further from 0 become
+/// kNumber.
 JsonNode parse_json(std::string_view text, const std::string& what, const std::string& source);
 
 /// Thrown by checks of profiles and plans, which know neither the source of a text nor its lines.
