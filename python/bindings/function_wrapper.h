@@ -35,8 +35,9 @@ class WrapperState {
 };
 
 /// Creates a wrapper type. Its objects have the attributes, names and signature of the wrapped
-/// function, as with functools.wraps; they bind as methods and can be weakly referenced, copied and
-/// pickled. Never freed. Throws python_error.
+/// function, as with functools.wraps; they bind as methods and can be weakly referenced, and
+/// pickled and copied if WrapperState::reduce() or an importable name allows it. Never freed.
+/// Throws python_error.
 PyTypeObject* make_wrapper_type(const char* name, const char* doc);
 
 /// Like make_wrapper_type(), for objects that do not bind as methods.
