@@ -76,7 +76,7 @@ std::string percent_text(double share, int digits) {
 }
 
 std::optional<int64_t> bytes_of(std::string_view text, int64_t whole) {
-  // Read whole numbers as integers, since doubles cannot represent odd numbers beyond 2^53.
+  // Read whole numbers as integers, because doubles cannot represent odd numbers beyond 2^53.
   const auto [whole_number, exact_unit] = read_amount<int64_t>(text);
   const Unit* const exact = unit_named(exact_unit);
   if (whole_number && exact != nullptr && *whole_number >= 0 &&

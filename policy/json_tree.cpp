@@ -172,8 +172,8 @@ const JsonNode* JsonNode::find(std::string_view name) const {
   return at == items.end() ? nullptr : &*at;
 }
 
-// Counts lines up to the character before the last one read, since the parser reads one past a
-// number.
+// Counts lines up to the character before the last one read, because the parser reads one character
+// past the end of a number.
 JsonNode parse_json(std::string_view text, const std::string& what, const std::string& source) {
   int line = 1;
   bool last_was_newline = false;

@@ -42,7 +42,8 @@ PolicyTable table_of(const JsonValue& rule) {
                : table.call(rule.at("call").string(), policy);
 }
 
-/// Adds the rule, and its place to errors that know only the rule's text.
+/// Adds the rule to the table. If that throws an error that knows only the rule's text, adds the
+/// rule's place in the file to the error.
 void append_rule(PolicyTable& table, const JsonValue& rule, const std::string& where) {
   try {
     PolicyTable added = table_of(rule);

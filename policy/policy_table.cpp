@@ -45,7 +45,7 @@ std::string take_prefix(const std::string& text, std::string_view prefix) {
 
 }  // namespace
 
-/// The pattern of a rule for ops, in each of its one or two possible readings ("a.b").
+/// The pattern of a rule for ops. It may have two readings: in "a.b", b is an overload or an op.
 struct PolicyTable::OpPattern {
   enum class Tag : uint8_t { kNone, kPointwise, kView };
 

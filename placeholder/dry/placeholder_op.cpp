@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Ops on placeholders. On dry tensors they run by Meta kernels, dry kernels or composite kernels;
-// on placeholders of results, only if they need metadata alone.
+// Runs ops on placeholders. Ops on dry tensors run by Meta, dry or composite kernels. Ops on the
+// placeholder of a result run only if they need nothing but its metadata.
 #include <remat/placeholder/placeholder_op.h>
 
 #include <ATen/ExpandUtils.h>
@@ -25,8 +25,8 @@ namespace {
 using c10::DispatchKey;
 using torch::jit::Stack;
 
-/// True for ops tagged as writing results into arguments whose shape may change. Ops have this tag
-/// since 2.11.
+/// True if LibTorch tags `op` as writing its results into arguments whose shape may change. The tag
+/// exists since 2.11.
 template <class Tag = at::Tag>
 bool is_out_variant(const c10::OperatorHandle& op) {
   if constexpr (requires { Tag::out_variant; }) {
@@ -51,8 +51,8 @@ bool is_written(const c10::OperatorHandle& op, size_t argument) {
                     ". Move all of the model and its inputs with .to(\"remat_meta\"), or none.");
 }
 
-/// Throws if `op` also has a real tensor, because shapes may depend on its values. A 0-dim tensor
-/// may be real if it is only read.
+/// Throws ValueError if `op` has a real tensor besides the dry one, because shapes may depend on a
+/// real tensor's values. A 0-dim tensor may be real if the op only reads it.
 void check_not_mixed(const c10::OperatorHandle& op, const at::Tensor& dry, const Stack& stack) {
   visit_argument_tensors(op, stack, [&](size_t index, const at::Tensor& tensor) {
     if (!tensor.defined() || is_placeholder(tensor)) return;
@@ -60,8 +60,8 @@ void check_not_mixed(const c10::OperatorHandle& op, const at::Tensor& dry, const
   });
 }
 
-/// aten::index has the tag dynamic_output_shape, but only masks make its result's shape depend on
-/// data.
+/// True if an index of aten::index is a mask. The op has the tag dynamic_output_shape, but the
+/// shape of its result depends on data only if there is a mask.
 bool has_mask_indices(const c10::OperatorHandle& op, const Stack& stack) {
   bool found = false;
   visit_argument_tensors(op, stack, [&](size_t index, const at::Tensor& tensor) {
@@ -77,8 +77,8 @@ bool needs_data(const c10::OperatorHandle& op, const Stack& stack) {
   return op.schema().name() != "aten::index" || has_mask_indices(op, stack);
 }
 
-/// aten::copy_(self, src) and aten::_copy_from(self, dst): copies into a dry tensor discard the
-/// data.
+/// Runs aten::copy_, _copy_from and _copy_from_and_resize; returns false for other ops. A copy into
+/// a dry tensor discards the data; a copy from a dry tensor into a real one throws.
 bool run_copy(const c10::OperatorHandle& op, const at::Tensor& dry, Stack& stack) {
   const std::string& name = op.schema().name();
   const bool is_copy = name == "aten::copy_";
@@ -96,8 +96,8 @@ bool run_copy(const c10::OperatorHandle& op, const at::Tensor& dry, Stack& stack
   return true;
 }
 
-/// LibTorch treats two tensors with the same memory and layout as equal without reading them. Only
-/// in this case is the answer known.
+/// Runs aten::equal on two tensors with the same memory and layout, which LibTorch calls equal
+/// without reading them. Returns false for other ops, and for tensors whose data would decide.
 bool run_equal(const c10::OperatorHandle& op, Stack& stack) {
   if (op.schema().name() != "aten::equal") return false;
   const at::Tensor& a = torch::jit::peek(stack, 0, 2).toTensor();
@@ -123,7 +123,8 @@ void run_on_meta(const c10::OperatorHandle& op, Stack& stack, Numbers numbers,
   call.replace_results();
 }
 
-/// Runs an op that only writes its results into arguments, without changing their shapes.
+/// Runs an op that only writes its results into arguments and keeps their shapes, so that nothing
+/// is to be computed. Returns false for other ops.
 bool run_in_place(const c10::OperatorHandle& op, Stack& stack) {
   if (!returns_only_written(op.schema()) || is_out_variant(op)) return false;
   const auto& schema = op.schema();
@@ -139,7 +140,7 @@ bool run_in_place(const c10::OperatorHandle& op, Stack& stack) {
   return true;
 }
 
-/// Runs `op` on shapes. `dry` is one of its dry arguments.
+/// Runs `op` without data: its results get shapes and dtypes. `dry` is one of the dry arguments.
 void run_dry_op(const c10::OperatorHandle& op, const at::Tensor& dry, Stack& stack) {
   if (run_copy(op, dry, stack)) return;
   check_not_mixed(op, dry, stack);
@@ -180,7 +181,7 @@ void run_result_op(const c10::OperatorHandle& op, const PlaceholderInfo& info,
     TORCH_INTERNAL_ASSERT(ran, full_name(op), " has no composite kernel");
     return;
   }
-  // Does nothing, because a placeholder has no memory that the allocator could track.
+  // The op does nothing here, because a placeholder has no memory that the allocator could track.
   if (facts.has(OpFact::kWritesNoData))
     return torch::jit::drop(stack, op.schema().arguments().size());
   if (!is_view_op(op, facts)) throw_placeholder_access(full_name(op), info);

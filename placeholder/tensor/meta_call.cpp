@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Replacing placeholders by meta tensors and back.
+// Replaces placeholders by meta tensors, and meta results by placeholders.
 #include "meta_call.h"
 
 #include <c10/core/Allocator.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Running one op on placeholders: on meta tensors in their place, or by its composite kernel.
+// Runs one op on placeholders, either on meta tensors in their place or by its composite kernel.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,10 +16,11 @@
 
 namespace remat {
 
-/// How to treat tensors that LibTorch made of plain numbers.
+/// How to treat tensors that LibTorch has made of number arguments, such as the 2 in x * 2.
 ///
-/// Note [Numbers]: a Meta kernel must get a number's tensor as it is, on the CPU, because the
-/// number is read from the tensor for kernels written in Python. Dry kernels get meta tensors only.
+/// Note [Numbers]: a Meta kernel must get a number's tensor as it is, on the CPU, because LibTorch
+/// reads the number from the tensor if the kernel is written in Python. Dry kernels get meta
+/// tensors only.
 enum class Numbers : uint8_t { kKeep, kToMeta };
 
 /// Replaces placeholders on a stack by meta tensors, and meta results by placeholders. Tensors that
@@ -58,7 +59,7 @@ class MetaCall {
 };
 
 /// Runs the composite kernel of `op`, whose arguments are on `stack`; the ops inside are dispatched
-/// one by one. Returns false, with the stack unchanged, if there is none.
+/// one by one. Returns false, with the stack unchanged, if the op has no such kernel.
 bool run_composite(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
 template <class Visit>
@@ -71,7 +72,7 @@ void visit_tensors(const c10::IValue& value, Visit&& visit) {
   }
 }
 
-/// Calls `visit(argument index, tensor)` for each tensor.
+/// Calls `visit(argument index, tensor)` for each tensor among the arguments on `stack`.
 template <class Visit>
 void visit_argument_tensors(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
                             Visit&& visit) {

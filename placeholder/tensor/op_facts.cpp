@@ -71,15 +71,15 @@ Table make_table() {
       {"aten::unsafe_split", kOtherVersions},
       {"aten::unsafe_split_with_sizes", kOtherVersions},
 
-      // The tag inplace_view says only that sizes change, as for squeeze_(); here the memory
-      // changes, too.
+      // Ops that change a tensor's memory, not only its sizes. The tag inplace_view does not tell
+      // them from ops such as squeeze_(), which have it, too.
       {"aten::resize_", kChangesMemory},
       {"aten::resize_as_", kChangesMemory},
       {"aten::resize_as_sparse_", kChangesMemory},
       {"aten::set_", kChangesMemory | kOtherVersions},
       {"aten::set_data", kChangesMemory},
 
-      // Ops that write an argument without reading it. Schemas mark only what is written.
+      // Ops that write an argument without reading it. A schema says only that they write it.
       {"aten::_foreach_copy_", kOverwrites},
       {"aten::_foreach_zero_", kOverwrites},
       {"aten::bernoulli_", kOverwrites},
@@ -101,8 +101,8 @@ Table make_table() {
       {"aten::index_put_", kAccumulates},
       {"aten::put_", kAccumulates},
 
-      // Kernels that save memory from empty() which they have not filled: the noise where the input
-      // is positive, the blanks between targets, parts of a library's workspace.
+      // Kernels that save memory from empty() and leave parts of it unfilled: rrelu the noise of
+      // positive inputs, ctc_loss blanks between targets, RNNs parts of a library's workspace.
       {"aten::rrelu_with_noise", kFills | kLeavesGaps},
       {"aten::rrelu_with_noise_", kFills | kLeavesGaps},
       {"aten::rrelu_with_noise_functional", kLeavesGaps},
@@ -113,7 +113,7 @@ Table make_table() {
 
       {"aten::_make_dual", kMakesTangents},
 
-      // Only tells the allocator that a stream uses the memory.
+      // The op only tells the allocator that a stream uses the memory.
       {"aten::record_stream", kWritesNoData},
   };
 }
@@ -126,7 +126,7 @@ bool is_written(const c10::Argument& argument) {
 
 OpFacts op_facts(const c10::OperatorName& op) {
   static const Table& table = *new Table(make_table());
-  // The other overloads have an argument `reduce`, so they read what they write.
+  // Other overloads of scatter_ have an argument `reduce`, so they read what they write.
   if (op.name == "aten::scatter_" && (op.overload_name == "src" || op.overload_name == "value"))
     return OpFact::kOverwritesPart;
   const auto entry = table.find(op.name);

@@ -35,8 +35,8 @@ const PlaceholderStorage* as_placeholder(const c10::StorageImpl* storage) {
   return static_cast<const PlaceholderStorage*>(storage);
 }
 
-/// Autocast handles an op only if a tensor has the autocast key of the device that autocast is
-/// enabled on.
+/// Returns the dispatch keys of a placeholder that reports `device`. The device's autocast key is
+/// one of them, because otherwise autocast would not handle ops on the placeholder.
 c10::DispatchKeySet keys_on(c10::Device device, caffe2::TypeMeta dtype) {
   const auto key = c10::computeDispatchKey(c10::typeMetaToScalarType(dtype), c10::kStrided, device);
   return c10::DispatchKeySet(c10::DispatchKey::PrivateUse1) |

@@ -56,7 +56,7 @@ std::vector<Cut> choose_cuts(const Block& block, size_t max_ops) {
   return chosen;
 }
 
-/// Returns ops [begin, end) as a region whose input is the tensor `input`.
+/// Returns ops [begin, end) as a region whose input and output are the tensors of these names.
 Block part_of(const Block& block, size_t begin, size_t end, int input, int output) {
   std::vector<int> index_of(block.tensors.size(), -1);
   index_of[input] = 0;
@@ -76,7 +76,7 @@ Block part_of(const Block& block, size_t begin, size_t end, int input, int outpu
   return part;
 }
 
-/// The types that replace a type: the type itself, or its parts in order.
+/// The types that replace a type: its parts in order or, if the type is not cut, the type itself.
 using TypeParts = std::vector<int>;
 
 TypeParts add_parts(Chain& chain, int type, const std::vector<Cut>& cuts) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// For given weights of time and bytes the best policy of a region is a minimum cut. The hull's
-// corners are found recursively, each between two corners found before.
+// For fixed weights of time and bytes, the best set of rerun ops of a region is a minimum cut. The
+// hull's corners are found recursively, each between two corners found before.
 #include "keep_hull.h"
 
 #include <unordered_set>
@@ -26,7 +26,7 @@ class Hull {
 
   std::vector<KeepPoint> run() {
     if (!possible()) return {};
-    // With such unequal weights one criterion decides, and the other breaks ties.
+    // The weights are so unequal that one criterion decides, and the other only breaks ties.
     const KeepPoint fastest = solve(static_cast<Int128>(all_bytes_) + 1, 1);
     const KeepPoint smallest = solve(1, static_cast<Int128>(all_time_) + 1);
     points_.push_back(fastest);
@@ -38,7 +38,7 @@ class Hull {
   }
 
  private:
-  /// True if some policy is possible: everything that must be read is available.
+  /// True if there is a possible set of rerun ops: everything that must be read is available.
   bool possible() const {
     const auto needed = [&](int t) { return block_.tensors[t].first_backward_user >= 0; };
     if (!bounds_.input_available && needed(0)) return false;

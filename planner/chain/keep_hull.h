@@ -24,8 +24,8 @@ struct KeepPoint {
   OpSet rerun;
 };
 
-/// Corners of the hull, in order of rising time and falling bytes. Empty if no policy is possible.
-/// `rerun_time`: the time of each op; taken from the block if empty.
+/// Corners of the hull, in order of rising time and falling bytes. Empty if no set of rerun ops is
+/// possible. `rerun_time`: the time of each op; if it is empty, the times are those of the block.
 std::vector<KeepPoint> keep_hull(const Block& block, const KeepBounds& bounds,
                                  const std::vector<Ticks>& rerun_time = {});
 

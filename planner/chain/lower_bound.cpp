@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Computes the bound of Note [Lower bound] in lower_bound.h, by dynamic programming over the chain
-// for a given price. Finds ops that wait for each other in backward, and memory held meanwhile.
+// for one price per byte. Finds which backwards of ops wait for which, and the memory held
+// meanwhile.
 #include "lower_bound.h"
 
 #include <algorithm>
@@ -13,7 +14,7 @@ namespace remat::detail {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
-// Earlier regions get no moments, because with few regions before them these would improve little.
+// Only the last regions get moments, because few regions before a moment hardly raise the bound.
 constexpr size_t moment_regions = 4;
 constexpr size_t moments_of_region = 6;
 constexpr int max_planes = 200;
@@ -47,7 +48,8 @@ Block with_gradient_only(Block block) {
   return block;
 }
 
-/// Time of rerunning each op; 0 if the output does not need the op: the rerun may be its first run.
+/// Time of rerunning each op; 0 if the output does not need the op, because the rerun may then be
+/// the op's first run.
 std::vector<Ticks> rerun_times(const Block& block) {
   const std::vector<char> reaching = reaching_output(block);
   std::vector<Ticks> times;
@@ -158,9 +160,9 @@ Step LowerBound::cheapest(const BackwardMoment& moment, double price) const {
 double LowerBound::bound_at(const BackwardMoment& moment, int64_t room_bytes) const {
   if (room_bytes < 0) return infinity;
   const auto over = [&](const Step& line) { return static_cast<double>(line.bytes - room_bytes); };
-  Step cheap = cheapest(moment, 0);  // keeps too much
+  Step cheap = cheapest(moment, 0);  // at price 0, may keep too much
   if (over(cheap) <= 0) return static_cast<double>(cheap.time);
-  // A price so high that saving a byte is worth any rerun.
+  // The price is so high that saving a byte is worth any rerun.
   const double high = 2.0 * static_cast<double>(model_.ideal_time) + 1.0;
   Step small = cheapest(moment, high);
   if (over(small) > 0) return infinity;
@@ -212,9 +214,9 @@ class Waiting {
     after_[op] = 0;
   }
 
-  /// True if the backward of op `v` waits for that of the given op.
+  /// True if the backward of op `v` waits for that of the constructor's `op`.
   bool after(int v) const { return after_[v] != 0; }
-  /// True if `w` is the given op, or if the backward of `w` must end before the given op's begins.
+  /// True if `w` is `op`, or if the backward of `w` must end before the backward of `op` begins.
   bool before(int w) const { return before_[w] != 0; }
   bool input_waits() const { return input_waits_; }
   bool reaches_output() const { return before_[block_.tensors[block_.output].producer] != 0; }

@@ -18,8 +18,8 @@ struct BackwardMoment {
   size_t position = 0;  ///< Position of the region
   int64_t held_bytes = 0;
   bool holds_input = false;
-  /// The region without needs of backwards that do not wait for the op's backward. Tensors that are
-  /// counted in held_bytes have 0 bytes here.
+  /// The region with only the needs of those backwards that wait for the op's backward. Tensors
+  /// that are counted in held_bytes have 0 bytes here.
   Block rest;
   std::vector<std::vector<KeepPoint>> hulls = {};  ///< Hulls of `rest`, per Fate of its input
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Measures policies of a region and enumerates them.
+// Measures and enumerates the options of a region.
 #include <remat/planner/options.h>
 
 #include <algorithm>

@@ -24,7 +24,7 @@ const Profile& validated(const Profile& profile) {
   return profile;
 }
 
-/// Returns the row with op `op`, counted from row `first` on over rows that run as one region.
+/// The rows from `first` on run as one region. Returns the row that has that region's op `op`.
 size_t row_of(const PlannedChain& chain, size_t first, int op) {
   auto index = static_cast<size_t>(op);
   for (; index >= chain.ops(first).size(); ++first) index -= chain.ops(first).size();

@@ -54,7 +54,7 @@ struct Planner::State {
     return static_cast<double>(time) / static_cast<double>(chain.model.ideal_time) - 1;
   }
 
-  /// Rounded down slightly, so that rounding never lifts the bound above the overhead of a plan.
+  /// Returns the least overhead, rounded down so that it never exceeds the overhead of a plan.
   double lower_bound(int64_t budget_bytes) const {
     if (chain.model.ideal_time == 0) return 0;
     constexpr double roundings = 4 * std::numeric_limits<double>::epsilon();
@@ -87,7 +87,8 @@ struct Planner::State {
 
 namespace {
 
-/// Replays whole regions: all that can be merged or, if none can, all regions but the last.
+/// A schedule whose merged regions replay whole, and others not at all. Without merges in the
+/// model, every region but the last replays whole.
 Schedule layer_schedule(const detail::ChainModel& model) {
   Schedule schedule;
   const size_t last = model.length() - 1;

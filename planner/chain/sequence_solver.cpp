@@ -10,7 +10,8 @@ namespace remat::detail {
 
 namespace {
 
-/// Most steps in all parts, half a gigabyte. When there are more, longer parts are thinned out.
+/// Once the solved parts have more steps than this (half a gigabyte), each further part gets at
+/// most thinned_steps.
 constexpr size_t max_stored_steps = size_t{32} << 20;
 constexpr size_t thinned_steps = 500;
 
@@ -43,8 +44,8 @@ void add_forward_only(const ChainModel& model, size_t first, size_t region, Step
 }
 
 /// Returns an id of the part per first and last region. Two parts have the same id if their types
-/// are equal and both or neither end the chain. An id stands for a pair: the id of the part without
-/// its last region, and the type of that region.
+/// are equal, and if both end the chain or both do not. An id stands for a pair: the id of the part
+/// without its last region, and the type of that region.
 std::vector<int> part_ids(const std::vector<int>& chain) {
   const size_t length = chain.size();
   std::vector<int> ids(length * length, -1);

@@ -17,7 +17,8 @@ struct Simulation {
   bool peak_in_backward = false;
 };
 
-/// @throws std::logic_error if a tensor that an op reads is missing, which is a defect.
+/// @throws std::logic_error if a tensor or gradient is missing when it is read, or left over after
+/// a backward. Such a schedule is a defect of the planner.
 Simulation simulate(const ChainModel& model, const Schedule& schedule);
 
 /// Bytes that the schedule needs by the planner's arithmetic, x_0 included. `simulate` must find

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Makes ops of records, and tensors of storages.
+// Turns the records of a region into ops, and its storages into tensors.
 #include <algorithm>
 #include <cmath>
 #include <map>

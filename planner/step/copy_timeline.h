@@ -29,7 +29,7 @@ struct CopyStep {
 struct CopyTimes {
   double waited_us = 0;    ///< Time that compute waits for copies
   double copied_us = 0;    ///< Time of copies, both ways
-  int64_t left_bytes = 0;  ///< Bytes copied out before they were asked for
+  int64_t left_bytes = 0;  ///< Bytes of copies out that have ended
   int64_t fetched_bytes = 0;
   int64_t away_bytes = 0;  ///< Most bytes that were offloaded, or being copied out, at once
 };
@@ -83,7 +83,7 @@ class REMAT_API CopyTimeline {
   std::vector<int32_t> waiting_;
   std::deque<int32_t> leaving_;
   double now_us_ = 0;
-  int64_t leaving_bytes_ = 0;  // bytes of unfinished copies
+  int64_t leaving_bytes_ = 0;  // bytes of unfinished copies out
   int64_t away_bytes_ = 0;
   int64_t coming_bytes_ = 0;
   CopyTimes out_;

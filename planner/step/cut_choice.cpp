@@ -93,6 +93,7 @@ class CutChooser {
   }
 
   /// In the heaviest gap between separators, pins the value whose removal divides the gap best.
+  /// Returns false when no gap is too heavy, no pin helps, or too many bytes are pinned.
   bool pin_one() {
     const Gap gap = heaviest(separators());
     if (share(weight(gap)) <= most_share_ || gap.second - gap.first < short_span) return false;
@@ -147,7 +148,7 @@ class CutChooser {
     return {kind(p - 1), kind(p), large_[p].empty() ? 0 : graph_.bytes(passing(p))};
   }
 
-  /// Takes sets of positions that look alike, the most frequent first, while regions get smaller.
+  /// Takes sets of positions that look alike, the most frequent first, if regions get smaller.
   void take_alike(const std::vector<int32_t>& places) {
     std::map<Look, std::vector<int32_t>> by_look;
     for (const int32_t p : places) by_look[look(p)].push_back(p);
@@ -166,7 +167,7 @@ class CutChooser {
     }
   }
 
-  /// Tries cuts at every stride-th position of `alike`. In deep models all would be too many.
+  /// Tries cuts at every stride-th position of `alike`. In deep models, all cuts would be too many.
   bool try_every(size_t stride, const std::vector<int32_t>& alike) {
     std::vector<int32_t> trial = chosen_.positions;
     for (size_t i = stride - 1; i < alike.size(); i += stride) trial.push_back(alike[i]);
@@ -286,8 +287,9 @@ ValueSpans::ValueSpans(const StepGraph& graph)
   small_bytes = find_small_bytes(graph);
 }
 
-/// The least size of large values. All small values together are at most a hundredth of the total;
-/// a limit per value would not do, since in deep models every value is a small share.
+/// The least size of large values. Small values are at most 0.15 % of the total each, and 1 % all
+/// together. The first limit alone would not do, because in deep models every value is a small
+/// share.
 int64_t ValueSpans::find_small_bytes(const StepGraph& graph) const {
   std::vector<int64_t> sizes;
   for (size_t v = 0; v < last_use.size(); ++v) {

@@ -41,8 +41,8 @@ struct StepRegions {
 };
 
 /// `most_share` and `least_share` are shares of the bytes that the step makes. Regions heavier than
-/// `most_share` are cut further if possible. Recurring cuts make at most a tenth of the regions
-/// lighter than `least_share`.
+/// `most_share` are cut further if possible. Cuts at recurring positions are taken only if at most
+/// a tenth of the regions are then lighter than `least_share`.
 StepRegions choose_regions(const StepGraph& graph, const ValueSpans& spans,
                            double most_share = 0.12, double least_share = 0.03);
 

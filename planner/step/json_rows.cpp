@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Reads files, and 64-bit numbers, which are text since not all JSON readers keep them exactly.
+// Reads and writes files. Reads 64-bit numbers, which are text because not all JSON readers keep
+// them exactly.
 #include "json_rows.h"
 
 #include <cerrno>

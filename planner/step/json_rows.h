@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The common part of the JSON of profiles and plans: one line per row; numbers are range-checked.
+// Shared by the JSON of profiles and of plans: files with a line per row, and their readers.
 #pragma once
 
 #include <cstdint>

@@ -44,8 +44,8 @@ Positions thinned(const Positions& cuts, size_t stride) {
 
 }  // namespace
 
-// Thins the cuts, because values that pass from layer to layer may be most of what is saved: cuts
-// between all layers would then keep as much as no checkpointing does.
+// Tries fewer and fewer cuts. The values that pass from layer to layer may be most of what a step
+// saves, and then cuts between all layers would keep as much as a step without checkpointing.
 std::vector<int32_t> measuring_cuts(const StepProfile& profile) {
   profile.validate();
   const StepGraph graph(profile);

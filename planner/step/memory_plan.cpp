@@ -13,7 +13,8 @@ namespace remat {
 
 namespace {
 
-/// True if the op is at or below `where`: "h.3.attn" is below "h.3", and "h.30" is not.
+/// True if `where` is empty, the op's name, or the op's module or one around it: "h.3.attn" is in
+/// "h.3", and "h.30" is not.
 bool is_at(const MemoryPlanOp& op, std::string_view where) {
   if (where.empty() || op.op == where || op.where == where) return true;
   return op.where.size() > where.size() && op.where.compare(0, where.size(), where) == 0 &&

@@ -56,7 +56,7 @@ MemoryPlanOp read_op(const JsonValue& value) {
   return op;
 }
 
-/// Names the first op that differs, because the name says more than two digests.
+/// Throws an error that names the first op that differs, because a name says more than two digests.
 void check_ops(const JsonValue& ops, const MemoryPlan& plan, const StepProfile& profile) {
   const std::vector<JsonValue> rows = ops.items();
   for (size_t j = 0; j < std::min(rows.size(), profile.records.size()); ++j) {

@@ -116,8 +116,8 @@ std::vector<KeptResult> kept_results(const StepGraph& graph,
   return kept;
 }
 
-/// The plan with these cuts, without budget, overhead, bounds and digest; `limit` is filled as for
-/// an infeasible plan.
+/// The plan with these cuts, without budget, overhead, bounds and digest; `limit` is set even if
+/// the plan is feasible.
 MemoryPlan describe(const StepGraph& graph, const StepCuts& cuts, const OffloadTerms& offload) {
   std::vector<char> keep = detail::kept_flags(graph.profile, cuts);
   detail::StepSimulator simulator(graph, cuts.positions, cuts.groups, offload);

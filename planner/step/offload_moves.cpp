@@ -47,7 +47,8 @@ void OffloadMoves::begin(const std::vector<HeldValue>& kept_at_root,
   pass_forward();
 }
 
-/// The order of sending decides which place still has room for a value.
+/// Chooses the place of each value in the order of sending, because that order decides which place
+/// still has room for a value.
 void OffloadMoves::choose_sent() {
   std::vector<std::pair<int32_t, int32_t>> sent;
   for (const int32_t v : put_) {

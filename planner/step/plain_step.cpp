@@ -15,8 +15,9 @@ using detail::StepGraph;
 
 /// Note [What autograd holds]: a saved tensor shares its storage, so a storage is alive while any
 /// value of it is saved, even if parts of it are written later (LSTM's gates). An in-place op that
-/// needs a value it overwrites saves a copy, which autograd makes. A saved tensor that dies with
-/// the function is alive as long as the program holds anything computed from the op's results.
+/// needs a value it overwrites saves a copy, which autograd makes. The tensor of a
+/// StepSlot::kDropped slot is alive as long as the program, in the forward, holds anything computed
+/// from the op's results.
 class PlainStep {
  public:
   explicit PlainStep(const StepProfile& profile)
@@ -40,8 +41,8 @@ class PlainStep {
   }
 
  private:
-  /// Number of a record; nodes are numbered after all records. Memory held until a moment is alive
-  /// while that record or node runs, and freed afterwards.
+  /// The number of a record or node; nodes are numbered after all records. Memory held until a
+  /// moment is alive while that record or node runs, and freed afterwards.
   using Moment = int32_t;
   Moment after_forward(int32_t node) const { return graph_.size() + node; }
 

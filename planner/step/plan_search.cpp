@@ -19,9 +19,9 @@ namespace {
 
 constexpr int32_t chain_budgets = 256;
 constexpr int exact_ops = 13;
-/// Fine shares for small budgets, coarse ones for steps that are better planned in large regions.
+/// Fine shares suit small budgets; coarse ones suit steps that are better planned in large regions.
 constexpr std::array<std::pair<double, double>, 3> region_shares = {
-    {{0.06, 0.006}, {0.12, 0.03}, {0.25, 0.06}}};  // most and least
+    {{0.06, 0.006}, {0.12, 0.03}, {0.25, 0.06}}};  // most_share and least_share of choose_regions()
 constexpr int32_t small_step = 300;  // in records; larger steps use two chains, to save time
 constexpr size_t most_moved_candidates = 128;
 constexpr size_t moved_shares = 8;
@@ -95,7 +95,8 @@ void PlanSearch::try_whole() {
   evaluate({}, std::vector<char>(values, 0));
 }
 
-/// Tries regions that replay whole, alone or within groups.
+/// Tries regions whose replays make all values again, except perhaps pinned ones; once without
+/// groups, and once within groups.
 void PlanSearch::try_regions(const StepRegions& regions) {
   std::vector<char> keep(graph_.profile.values.size(), kNotKept);
   for (size_t v = 0; v < keep.size(); ++v)
@@ -245,7 +246,7 @@ const CutCandidate* PlanSearch::best(int64_t budget_bytes) const {
   return above == found_.begin() ? nullptr : &std::prev(above)->second;
 }
 
-/// Reuses the simulator, since searches stay with the same cuts for a while.
+/// Reuses the simulator while `places` stay the same, as they do for most of a search.
 StepSimulator& PlanSearch::simulator(const CutPlaces& places) {
   const CutPlaces* const known = &*places_.insert(places).first;
   if (simulated_ != known) {

@@ -12,9 +12,9 @@ namespace remat::detail {
 
 /// Note [Bound of a step]
 /// While a node of backward runs, memory holds what the node itself needs. Each value that later
-/// nodes need is either in memory, too, or recomputed later. The values that its record then reads
-/// must likewise be in memory or recomputed. For a price per byte the cheapest such choice is a
-/// minimum cut; each price, at each node, gives a lower bound on the time:
+/// nodes need is either in memory, too, or recomputed later. If a value is recomputed, the values
+/// that its maker reads must be in memory or recomputed, too. For a price per byte the cheapest
+/// such choice is a minimum cut; each price, at each node, gives a lower bound on the time:
 /// time >= us - us_per_byte * (budget - taken_bytes).
 struct BoundLine {
   double us = 0;

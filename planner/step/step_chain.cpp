@@ -113,7 +113,7 @@ class ScheduleReader {
     return all;
   }
 
-  /// Regions that run as one are one segment, and so are parts whose records interleave.
+  /// Regions that run as one become one segment. So do parts of a region whose records interleave.
   void find_segments() {
     int32_t last_record = -1;
     for (const ScheduledRegion& region : schedule_.regions) {
@@ -128,8 +128,9 @@ class ScheduleReader {
     segment_of_.push_back(static_cast<int32_t>(places_.first.size()) + 1);
   }
 
-  /// True if the innermost group around the position is one segment. In the schedule the group's
-  /// second run keeps results. In the step that run is the segment's replay, so cuts keep nothing.
+  /// True if the innermost group around the position is one segment. The schedule runs such a group
+  /// a second time, which keeps results for backward. In the step that second run is the segment's
+  /// replay, so the cuts need not keep these results.
   bool runs_within_its_segment(size_t position) const {
     const PlanGroup* inner = nullptr;
     for (const PlanGroup& group : schedule_.groups) {

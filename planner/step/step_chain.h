@@ -25,10 +25,10 @@ struct ChainRegion {
 
 /// Note [Gradients in the chain]
 /// The planner adds a gradient for every first out of an op, but a step profile already has the
-/// measured gradients. So an op's first out is an empty tensor, before all that the op makes, and
-/// the bytes measured in backward become the op's workspace. Only a region's output is a real first
-/// out, since the planner passes gradients from region to region; the bytes that the planner counts
-/// for these gradients are subtracted from the workspace.
+/// measured gradients. So an op's first out is an empty tensor, listed before all that the op
+/// makes, and the bytes measured in backward become the op's workspace. Only a region's output is a
+/// real first out, since the planner passes gradients from region to region; the bytes that the
+/// planner counts for these gradients are subtracted from the workspace.
 class RegionBuilder {
  public:
   /// `entering`, `leaving`: the storages that are the region's input and output, or -1.
@@ -70,7 +70,8 @@ class RegionBuilder {
 struct StepChain {
   StepChain(const StepGraph& graph, const ValueSpans& spans, const StepRegions& regions);
 
-  /// True if numbers and sizes of regions are within the chain planner's limits.
+  /// True if the chain planner can plan the chain: numbers and sizes are within its limits, and
+  /// every region after the first passes a gradient on to the region before it.
   bool is_plannable() const;
 
   Chain chain;

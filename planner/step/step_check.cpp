@@ -168,7 +168,7 @@ class StepCheck {
     refuse(path + ".copied_bytes", "0 to forward_bytes", record.copied_bytes);
   }
 
-  /// Checks that the value has been made before.
+  /// Checks that the value is from outside or an earlier record has made it.
   void known(const std::string& path, int32_t v) const {
     check_index(path, v, 0, profile_.values.size());
     if (made_[v]) return;

@@ -87,7 +87,8 @@ class StepNeeds {
  public:
   StepNeeds(const StepGraph& graph, const StepUnits& units);
 
-  /// `keep`: per value, true if it may cross a cut and be saved. kKeep adds values to `keep`.
+  /// `keep`: per value, not 0 if replays get the value instead of making it again. With kKeep,
+  /// values that cross a cut are added to `keep`.
   void walk(std::vector<char>& keep, MissingValues missing);
 
   const UnitNeeds& of(int32_t unit) const { return needs_[unit]; }

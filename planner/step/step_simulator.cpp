@@ -116,10 +116,10 @@ void StepSimulator::note_storages() {
     note(needs_.of(group).held);
 }
 
-/// Note [Memory that kept values share]: a replay fills a slot with the memory that the forward
-/// saved, while that memory is alive; remat itself keeps it alive with the storage's newest value.
-/// Older kept values, and values that a group makes, are copies, but the slots that get them hold
-/// the saved memory, too.
+/// Note [Memory that kept values share]: while the memory that the forward saved is alive, a replay
+/// fills slots with it. If the storage's newest value is kept, it keeps that memory alive. Older
+/// kept values of the storage, and values that a group makes, are copies; but the slots that get
+/// such a copy hold the saved memory, too, so it lives until the last of these slots is freed.
 int32_t StepSimulator::memory_until(const HeldValue& kept) const {
   const bool is_newest = graph_.overwritten_by[kept.value] == StepGraph::never;
   if (!is_newest || graph_.is_outside(kept.value)) return kept.until;

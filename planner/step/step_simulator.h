@@ -27,7 +27,7 @@ class StepSimulator {
   /// True if anything needed this kept value in the last run.
   bool is_used(int32_t value) const { return needs_.is_used(value); }
   bool may_move(int32_t value) const { return moves_.may_move(value); }
-  /// The result of the last run, and whether this value is offloaded in it.
+  /// The result of the last run; leaves() is true if the last run has offloaded the value.
   const StepSimulation& result() const { return out_; }
   bool leaves(int32_t value) const { return moves_.leaves(value); }
 
@@ -57,7 +57,7 @@ class StepSimulator {
     int32_t unit = -1;     ///< The unit that is replayed
     int32_t last = -1;     ///< The last record that reads the value
     bool held = false;     ///< Held by slots after the replay
-    bool given = false;    ///< The replay uses the kept value; one it recomputes goes at once
+    bool given = false;    ///< The replay reads the kept value, and frees a recomputed one
     bool got = false;      ///< Got from the offload engine
     bool present = false;  ///< Has memory of its own
   };
@@ -72,7 +72,7 @@ class StepSimulator {
   int32_t node_ = 0;
   std::vector<int64_t> freed_;            // per node: bytes freed at its end
   std::vector<char> done_;                // per unit
-  std::vector<int32_t> released_values_;  // values that the program holds, and releases later
+  std::vector<int32_t> released_values_;  // values that the program releases after the forward
   std::vector<Replayed> replayed_;
   std::vector<int32_t> storage_until_;  // Per storage: the last node that holds a value of it
 };

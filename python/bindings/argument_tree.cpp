@@ -162,7 +162,7 @@ class ArgumentTree::Builder {
   Builder(const ArgumentTree& tree, c10::ArrayRef<at::Tensor> tensors)
       : tree_(tree), tensors_(tensors) {}
 
-  /// Returns the next value, as a new reference.
+  /// Builds the value of the next node, and of its children. Returns a new reference.
   PyObject* build() {
     const Node& node = tree_.nodes_[next_++];
     switch (node.kind) {

@@ -85,7 +85,8 @@ enum class OutputRule {
   kAnyLeaf,
 };
 
-/// Appends the tensors in `output`. Throws c10::Error that names `region` and the leaf.
+/// Appends the tensors in `output`. Throws python_error and, for a leaf against the rule,
+/// c10::Error that names `region`, path and class.
 void take_output(PyObject* output, OutputRule rule, const std::string& region,
                  std::vector<at::Tensor>& tensors);
 

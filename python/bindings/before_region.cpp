@@ -25,10 +25,11 @@
 namespace remat::python {
 namespace {
 
-// Note [Imports and the GIL]: an import releases the GIL. If an import initialized a static
-// variable of C++, another thread that reached the variable meanwhile would hold the GIL while it
-// waits for the import, which needs the GIL to end. To avoid this deadlock, objects that are looked
-// up once are kept in plain pointers, which two threads may set to the same object.
+// Note [Imports and the GIL]: an import releases the GIL. If a static variable of C++ were
+// initialized by an import, another thread could reach the variable meanwhile. That thread would
+// hold the GIL while it waits for the import, and the import needs the GIL to end. To avoid this
+// deadlock, objects that are looked up once are kept in plain pointers, which two threads may set
+// to the same object.
 
 bool is_used = false;
 
@@ -58,7 +59,8 @@ PyObject* make_entry(PyObject* /*module*/, PyObject* function) {
 PyMethodDef entry_functions[] = {{"_make_entry", make_entry, METH_O, nullptr},
                                  {nullptr, nullptr, 0, nullptr}};
 
-/// Lets regions notice the backward passes inside them, once: see remat_meta._engine.
+/// Lets regions notice the backward passes inside them, see remat_meta._engine. Does nothing after
+/// the first call.
 void install_in_engine() {
   static bool is_done = false;
   if (is_done) return;

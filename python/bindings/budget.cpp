@@ -103,7 +103,8 @@ py::object run_eagerly(const py::object& function, const py::tuple& args, const 
   return function(*args, **kwargs);
 }
 
-/// Wraps function(text) for calls from any C++ thread; they do nothing after the interpreter's end.
+/// Wraps function(text) for calls from any C++ thread. After the interpreter's end, a call does
+/// nothing.
 std::function<void(const std::string&)> line_function(const py::object& function) {
   if (function.is_none()) return {};
   return [shared = share(function.ptr())](const std::string& line) {

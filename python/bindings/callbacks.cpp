@@ -39,7 +39,8 @@ PyObject* object_in(const std::any& held) {
 
 /// Wraps `tensor` with the class and attributes of `original`, so that Parameters stay Parameters.
 THPObjectPtr wrap_like(const at::Tensor& tensor, const at::Tensor& original) {
-  // A tensor without a Python object is a plain tensor; do not create an object for it.
+  // Without a Python object, `original` has no class or attributes to copy; do not create an
+  // object.
   if (!original.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj())
     return returned(THPVariable_Wrap(tensor));
   THPObjectPtr first = returned(THPVariable_Wrap(original));
@@ -202,7 +203,7 @@ class HooksObject {
   }
 
   struct Open {
-    // Also true if the thread has no scope, as in a forked child.
+    // Also true on a thread without scopes, as in a forked child, because then no scope is inside.
     bool is_innermost() const {
       const Scope* const innermost = Scope::current();
       return thread == std::this_thread::get_id() && (!innermost || innermost == scope);
@@ -230,7 +231,8 @@ py::tuple saved_tensor_info() {
       context ? py::reinterpret_borrow<py::object>((*context)->get()) : py::object(py::none()));
 }
 
-/// Code objects that identify torch.utils.checkpoint's pack functions, which are new in each call.
+/// The code objects of torch.utils.checkpoint's pack functions. They identify these functions,
+/// because torch.utils.checkpoint makes new function objects in each call.
 std::vector<PyObject*>& codes_of_torch_checkpoint() {
   static auto& codes = *new std::vector<PyObject*>;
   return codes;

@@ -25,7 +25,7 @@ PyObject* parts_of_hooks(PyObject* object);
 std::shared_ptr<StateHook> make_state_hook(SharedObject hook);
 
 /// `store` is an object whose put(tensor) returns an object with get(). If put() returns an object
-/// without get(), throws ValueError, since torch's operators would swallow a TypeError. Throws
+/// without get(), throws ValueError, because torch's operators would swallow a TypeError. Throws
 /// TypeError if get() returns no tensor.
 std::shared_ptr<OffloadStore> make_offload_store(SharedObject store);
 

@@ -38,7 +38,8 @@
 namespace remat::python {
 namespace {
 
-/// Identifies a function by its code. Lambdas of one line are equal, and so are a class's modules.
+/// Identifies a function by its code. Functions that one def or lambda makes are equal, and so are
+/// other callables of one class.
 size_t code_of(PyObject* function) {
   if (PyMethod_Check(function)) function = PyMethod_GET_FUNCTION(function);
   void* const code = PyFunction_Check(function) ? static_cast<void*>(PyFunction_GET_CODE(function))
@@ -320,7 +321,8 @@ PyObject* checkpoint(PyObject* /*module*/, PyObject* const* values, Py_ssize_t c
   END_HANDLE_TH_ERRORS
 }
 
-/// Called by pickle. Returns checkpoint(**keywords), called with the function if one is given.
+/// Called by pickle with (keywords) or (keywords, function). Returns checkpoint(**keywords) or
+/// checkpoint(**keywords)(function).
 PyObject* rebuild(PyObject* module, PyObject* arguments) {
   PyObject* keywords = nullptr;
   PyObject* function = nullptr;

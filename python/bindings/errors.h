@@ -45,7 +45,8 @@ inline void checked(int status) {
 
 /// Rethrows `error` for Python. A C++ ReplayMismatch becomes the Python class of that name, with
 /// the traceback of `escaped` (the exception that left the region's function) if `escaped` is a
-/// Python error. A Python error gets `note` as a note. Other errors are thrown unchanged.
+/// Python error. A Python error gets `note` as a note. If a hook's error is lost because the
+/// function went on, throws RuntimeError with `note`. Other errors are thrown unchanged.
 [[noreturn]] void rethrow_in_python(const std::exception_ptr& error,
                                     const std::exception_ptr& escaped, const char* note);
 

@@ -132,7 +132,7 @@ std::vector<at::Tensor> saved_by(PyObject* ctx) {
 
 // After forward(), autograd looks at the results, reserves space for all saved tensors, and then
 // saves them one by one. If no result requires grad, autograd saves nothing. If forward() raises,
-// its node is destroyed unless somebody else holds it.
+// autograd destroys the node, unless somebody else holds the node.
 SavingState saving_of(PyObject* ctx) {
   if (!THPFunction_Check(ctx)) return nullptr;
   const auto& function = *reinterpret_cast<const THPFunction*>(ctx);

@@ -45,7 +45,7 @@ PyObject* load_marked(const CallResults& results, PyObject* ctx);
 // Up to LibTorch 2.12, a node owns its Python ctx. From 2.13 on, the ctx owns its node, and the
 // node keeps its ctx alive once Python code has seen the ctx.
 
-/// The node is null for a ctx that no apply() made.
+/// Returns the node of `ctx`; null for a ctx that no apply() made.
 inline WeakNodePtr node_of(const THPFunction& ctx) {
   return WeakNodePtr(ctx.cdata);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Python objects that wrap a function. They are plain C types, so that calling one costs as little
+// Python objects that wrap a function. Their types are written in C, so that a call costs as little
 // as Python allows.
 #pragma once
 
@@ -20,7 +20,7 @@ class WrapperState {
   WrapperState& operator=(const WrapperState&) = delete;
   virtual ~WrapperState() = default;
 
-  /// Visits the state's Python objects for the garbage collector, if the state has one owner only.
+  /// Visits the state's Python objects for the garbage collector, if the state has a single owner.
   virtual int traverse(visitproc /*visit*/, void* /*argument*/) const { return 0; }
 
   /// The result of __reduce__, as a new reference; null with Python's error set. `function` may be
@@ -35,8 +35,9 @@ class WrapperState {
 };
 
 /// Creates a wrapper type. Its objects have the attributes, names and signature of the wrapped
-/// function, as with functools.wraps; they bind as methods and can be weakly referenced, copied and
-/// pickled. Never freed. Throws python_error.
+/// function, as with functools.wraps; they bind as methods and can be weakly referenced, and
+/// pickled and copied if WrapperState::reduce() or an importable name allows it. Never freed.
+/// Throws python_error.
 PyTypeObject* make_wrapper_type(const char* name, const char* doc);
 
 /// Like make_wrapper_type(), for objects that do not bind as methods.

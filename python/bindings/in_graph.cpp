@@ -70,7 +70,8 @@ py::object policy_object(const std::optional<Policy>& policy) {
   return policy ? py::reinterpret_borrow<py::object>(object_of(*policy)) : py::none();
 }
 
-/// Returns the policy of `checkpoint`, a result of checkpoint(options); null without a policy.
+/// Returns the policy of `checkpoint`, a result of checkpoint(options), or else that of the
+/// environment, which counts only with intercept=True; null if there is neither.
 std::shared_ptr<const RegionPolicy> region_policy_of(const py::object& checkpoint) {
   const CheckpointOptions& options = settings_of(checkpoint).options;
   return options.policy || !options.intercept ? options.policy : policy_of_environment();

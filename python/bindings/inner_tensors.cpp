@@ -112,7 +112,8 @@ bool add_flattened(PyObject* object, std::vector<at::Tensor>& tensors) {
   return true;
 }
 
-/// Returns data from which _unflatten.py rebuilds a tensor like `object`; null if it cannot.
+/// Returns data from which _unflatten.py rebuilds a tensor like `object`; null if such a tensor
+/// cannot be rebuilt.
 THPObjectPtr recipe_of(PyObject* object, Flat& flat) {
   if (!flat.names || PyObject_HasAttrString(object, "__tensor_unflatten__") != 1) return {};
   THPObjectPtr recipe(Py_BuildValue("(OOOONN)", reinterpret_cast<PyObject*>(Py_TYPE(object)),

@@ -58,7 +58,7 @@ pybind11::object run_with_plain_numbers(const pybind11::function& run,
   return results;
 }
 
-/// Waits without the GIL, if this thread has it, because the other thread may need the GIL.
+/// Calls `wait`. Releases the GIL meanwhile, because the thread that `wait` waits for may need it.
 void wait_without_gil(c10::function_ref<void()> wait) {
   if (!interpreter_lives() || !PyGILState_Check()) return wait();
   const pybind11::gil_scoped_release released;

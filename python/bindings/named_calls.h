@@ -34,7 +34,8 @@ void check_no_new_leaf(const CallResults& results, c10::ArrayRef<at::Tensor> arg
 /// call. The result is a new reference, or null with Python's error set; may throw as well.
 PyObject* run_named_call(const NamedCall& call, PyObject* function, const CallArguments& arguments);
 
-/// Tells the forward() of a custom function which op() calls it. Threads have stacks of OpContexts.
+/// Tells the forward() of a custom function which op() calls it. OpContexts form a stack per
+/// thread.
 class OpContext {
  public:
   explicit OpContext(const NamedCall* call);
@@ -53,7 +54,7 @@ class OpContext {
   bool used_ = false;
 };
 
-/// Calls `function`, which calls a custom function; its forward() becomes the named call `call`.
+/// Calls `function`, which calls a custom function whose forward() becomes the named call `call`.
 /// Returns a new reference, or null with Python's error set; may throw as well.
 PyObject* run_op(const NamedCall& call, PyObject* function, const CallArguments& arguments);
 

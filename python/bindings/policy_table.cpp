@@ -98,7 +98,7 @@ std::string show(const PolicyTable& table) {
   return text;
 }
 
-/// Converts an argument by its type, since C++ holds dtypes, layouts and memory formats as numbers.
+/// Converts an argument by its type, because dtypes, layouts and memory formats are numbers in C++.
 py::object python_value(const c10::Argument& argument, const c10::IValue& value) {
   const c10::TypePtr& type = argument.real_type();
   const auto optional = type->cast<c10::OptionalType>();

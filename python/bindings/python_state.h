@@ -26,7 +26,7 @@ class PythonState {
   pybind11::object context_;           // contextvars.Context
   pybind11::object functional_calls_;  // swapped tensors, or null: see Note [functional_call]
   pybind11::object device_;            // CURRENT_DEVICE of torch.utils._device
-  // A backward that starts at a subclass runs with __torch_function__ disabled.
+  // Restored because a backward that starts at a subclass runs with __torch_function__ disabled.
   at::impl::PythonTorchFunctionTLS torch_function_;
 };
 

@@ -28,8 +28,9 @@ struct JsonNode {
   const JsonNode* find(std::string_view name) const;
 };
 
-/// @throws std::invalid_argument for malformed text, a duplicate member, more than 64 levels, or an
-/// integer outside int64.
+/// @throws std::invalid_argument for malformed text, a duplicate member, more than 64 levels, a
+/// zero byte in a string, or an integer from 2^63 to 2^64 - 1. Integers further from 0 become
+/// kNumber.
 JsonNode parse_json(std::string_view text, const std::string& what, const std::string& source);
 
 /// Thrown by checks of profiles and plans, which know neither the source of a text nor its lines.
@@ -42,11 +43,12 @@ struct Fault {
 };
 
 /// @throws std::invalid_argument `[what] source:line: path (place): expected ..., got .... advice`,
-/// with the line of the path in `root`; without a line if `root` is null.
+/// where line is that of the path in `root`. If `root` is null, the message has no line.
 [[noreturn]] void raise_fault(const std::string& what, const std::string& source,
                               const JsonNode* root, const Fault& fault);
 
-/// Calls `check`, and raises the Fault that it throws.
+/// Calls `check`. If it throws a Fault, throws that fault's std::invalid_argument: see
+/// raise_fault().
 template <typename Check>
 void raise_faults(const std::string& what, const std::string& source, const JsonNode* root,
                   const Check& check) {

@@ -16,7 +16,7 @@ namespace remat {
 
 /// A storage with a size and a null pointer; reading the pointer raises an error.
 ///
-/// Note [Known by the storage]: LibTorch makes plain TensorImpls on a placeholder's storage
+/// Note [Known by the storage]: LibTorch makes ordinary TensorImpls on a placeholder's storage
 /// (`view(dtype)`, `set_data`), but never copies a storage. So a tensor is recognised as a
 /// placeholder by its storage.
 class REMAT_API PlaceholderStorage final : public c10::StorageImpl {

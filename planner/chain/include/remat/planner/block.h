@@ -66,7 +66,7 @@ struct Block {
   std::vector<BlockTensor> tensors;
   int output = 0;
   Ticks fwd = 0;  ///< Sum over all ops
-  Ticks bwd = 0;
+  Ticks bwd = 0;  ///< Sum over all ops
 };
 
 void add_once(std::vector<int>& tensors, int tensor);

@@ -14,9 +14,9 @@ namespace remat::detail {
 
 /// A region of a split chain, as a part of a region of the original chain.
 struct RegionPart {
-  int original = 0;  ///< Position in the original chain
-  int part = 0;      ///< Index of this part in the original region
-  size_t first_op = 0;
+  int original = 0;     ///< Position in the original chain
+  int part = 0;         ///< Index of this part in the original region
+  size_t first_op = 0;  ///< Index of the part's first op in the original region
 };
 
 struct Chain {
@@ -29,7 +29,7 @@ struct Chain {
 /// The ops of several types, one after the other, as one type.
 Block merged_block(const std::vector<Block>& types, const std::vector<int>& pattern);
 
-constexpr size_t split_above = 18;  ///< Regions of up to this many ops get exact options.
+constexpr size_t split_above = 18;  ///< Larger regions are split, so that parts get exact options.
 
 /// Number of ops in the largest part into which split_chain() would cut the region.
 size_t largest_part(const Block& block, size_t max_ops);
@@ -42,7 +42,7 @@ Chain split_chain(Chain chain, size_t max_ops);
 /// Consecutive regions that may run as one.
 struct Merge {
   std::vector<int> pattern;  ///< Types, as in ChainModel::chain
-  int type = 0;
+  int type = 0;              ///< The type of the region that they become
 };
 
 struct ChainModel {

@@ -10,7 +10,7 @@
 
 namespace remat::detail {
 
-/// 16 hex digits, since not all JSON readers keep 64-bit numbers exactly.
+/// Returns 16 hex digits, because not all JSON readers keep 64-bit numbers exactly.
 inline std::string hex_text(uint64_t number) {
   char text[17];
   std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(number));

@@ -10,7 +10,7 @@
 
 namespace remat::detail {
 
-/// A policy of a region. Bytes exclude the region's input, which is counted outside of the region.
+/// One way to run a region. Bytes exclude the region's input, which counts outside of the region.
 struct Option {
   OpSet rerun;                ///< Ops that the replay runs.
   Ticks time = 0;             ///< Time of the replay
@@ -21,8 +21,8 @@ struct Option {
 
 OpSet all_ops(const Block& block);
 
-/// Removes dead ops from `recompute`. An op is dead if neither a backward nor another rerun op
-/// needs one of its outs other than the region's output.
+/// Removes dead ops from `recompute`. An op is dead if no backward and no other rerun op needs any
+/// of its outs. A need of the region's output does not count.
 OpSet without_dead_ops(const Block& block, OpSet recompute);
 
 /// Per tensor: true if it is held from forward to backward. Always false for the input and the
@@ -38,9 +38,10 @@ Option measure_option(const Block& block, const OpSet& rerun);
 /// Peak bytes, without the region's input, while the region runs forward and keeps only its output.
 int64_t forward_only_peak(const Block& block);
 
-/// All options that no other option beats in time, kept bytes and both peaks at once, sorted by
-/// time, then by kept bytes. Exact up to `exact_ops` ops. Larger regions get the options on the
-/// lower hull of time and kept bytes, found by minimum cuts, and the neighbours of these options.
+/// All options that no other option equals or beats in time, kept bytes and both peaks at once,
+/// sorted by time, then by kept bytes. Exact up to `exact_ops` ops. Larger regions get the options
+/// on the lower hull of time and kept bytes, found by minimum cuts, and the neighbours of these
+/// options.
 std::vector<Option> pareto_options(const Block& block, int exact_ops);
 
 /// Removes options that another option equals or beats in all four numbers; sorts the rest.

@@ -31,11 +31,13 @@ struct OptionDemand {
   Ticks time = 0;     ///< Forward, backward and replay
 };
 
-/// Solves each part [first, last]. A part's memory excludes its input x_first. The step functions
-/// are exact over all options, merges and nested groups.
+/// Solves each part [first, last]. A part's memory excludes its input x_first. If exact(), the step
+/// functions are exact over all options, merges and nested groups; otherwise steps were left out to
+/// save memory.
 class SequenceSolver {
  public:
-  /// `max_breakpoints`: most steps per part; 0: all, which is exact. `model` must outlive this.
+  /// `max_breakpoints`: the most steps that a part's function may have; 0 means no limit. `model`
+  /// must outlive this.
   SequenceSolver(const ChainModel& model, size_t max_breakpoints);
 
   const StepFunction& part(size_t first, size_t last) const { return parts_[id(first, last)]; }
@@ -43,9 +45,9 @@ class SequenceSolver {
   const ChainModel& model() const { return model_; }
   bool exact() const { return exact_; }
 
-  /// Calls `visit(choice, time)` for every choice that fits into `bytes` and takes at most
-  /// `most_time`, with the least time of that choice: options in the order of ChainModel, then
-  /// merged types, then groups by rising Choice::next.
+  /// Calls `visit(choice, time)` with the least time of every choice that fits into `bytes`:
+  /// options in the order of ChainModel, then merged types, then groups by rising Choice::next. To
+  /// save time, may leave out choices that take longer than `most_time`.
   void visit_choices(size_t first, size_t last, int64_t bytes, Ticks most_time,
                      const std::function<void(const Choice&, Ticks)>& visit) const;
 

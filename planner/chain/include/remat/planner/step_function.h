@@ -30,10 +30,10 @@ class StepMinimum {
   /// Adds a candidate with one step.
   void lower(Step step);
 
-  /// Adds `rest` shifted by `shift` bytes and `time`, from `least_bytes` on.
+  /// Adds the candidate rest(bytes - shift) + time, from `least_bytes` on.
   void lower(const StepFunction& rest, int64_t shift, Ticks time, int64_t least_bytes);
 
-  /// Adds the sum of `first` shifted by `shift` bytes, `second`, and `time`, from `least_bytes` on.
+  /// Adds the candidate first(bytes - shift) + second(bytes) + time, from `least_bytes` on.
   void lower(const StepFunction& first, int64_t shift, const StepFunction& second, Ticks time,
              int64_t least_bytes);
 
@@ -52,8 +52,8 @@ class StepMinimum {
   StepFunction merged_;
 };
 
-/// Returns at most `limit` of the steps, evenly chosen, with the first and the last. Their times
-/// can still be reached, but may no longer be the least.
+/// Returns at most `limit` of the steps, evenly chosen, with the first and the last. The times of
+/// the steps that are left stay reachable, but between these steps they may not be the least.
 StepFunction thin_out(const StepFunction& steps, size_t limit);
 
 }  // namespace remat::detail
