@@ -74,8 +74,8 @@ void TapeRun::mark() {
   }
 }
 
-// First fetches values that groups make, those of outer groups first. The planner counts on this
-// order: while a group is replayed, only values of the groups around it have been fetched.
+// First fetches values that groups make, those of outer groups first. In this order, when a group
+// is replayed, only values of the groups around it have been fetched. The planner counts on that.
 void TapeRun::fetch() {
   c10::SmallVector<const CutValue*, 8> wanted;
   for (const auto& input : given_) {
@@ -119,8 +119,8 @@ at::Tensor TapeRun::fetch(const TapeValue& value) const {
   }
 }
 
-// If a tensor was passed twice, only the first of its arguments holds it. Its strides may be others
-// than in the forward, if hooks have brought it back.
+// If a tensor was passed twice, only the first of its arguments holds it. If hooks have brought the
+// tensor back, its strides may differ from the forward's, so it is laid out as in the forward.
 at::Tensor TapeRun::fetch_argument(size_t outside) const {
   const std::optional<size_t> number = root_.outside()[outside].whole_argument();
   if (!number) return {};

@@ -56,12 +56,13 @@ class REMAT_API TapeTrust {
   static TapeTrust of(const std::string& region_name, const RegionBody& body);
 
   struct Advice {
-    bool refused = false;  ///< No tape could be recorded before, so call the function.
+    bool refused = false;  ///< refuse() was called before, so replays must call the function.
     TrustedOps trusted{};  ///< Op sequences that need no hashes.
   };
   Advice advice() const;
 
-  /// Call it when no tape can be recorded. Returns true the first time, when the caller must warn.
+  /// Call it when no tape can be recorded, or when a replay gave other values than the forward.
+  /// Returns true the first time; a caller that could not record a tape must warn then.
   bool refuse() const;
 
   /// Call it when a replay of these ops has given the right values.
