@@ -100,7 +100,8 @@ std::vector<size_t> shown_moments(const std::vector<AliveByKind>& alive,
   return chosen;
 }
 
-/// Time just before the program itself calls the next op on `thread`; else the end of the last op.
+/// The time just before the first op on `thread` after `time_ns` that the program itself calls, not
+/// backward or a replay. If there is none, the end of the thread's last op.
 TimeNs next_op_of_program(const Recording& recording, uint32_t thread, TimeNs time_ns) {
   TimeNs last = time_ns;
   for (const auto& op : recording.ops) {
