@@ -187,7 +187,8 @@ def _run_call(function, key, args, kwargs):
         _close()
 
 
-# Functions in the dicts of our types: Note [In compiled code]. A result that leaves the graph acts as without a compiler.
+# Functions that Dynamo traces as __call__ of our types: see Note [In compiled code]. What they return acts as without a
+# compiler where it is called outside of compiled code.
 
 
 def _call_entry(self, /, *args, **options):
@@ -385,7 +386,7 @@ def install():
     after_import("torch._dynamo", _teach_dynamo)
 
 
-# The calls below change only our own types.
+# The calls below change only our own types, so they need not wait for the first use of remat.
 for _kind, _traced in zip((_C.Entry, *_KINDS), (_call_entry, _call_builder, _call_region, _call_named), strict=True):
     _C._set_traced(_kind, "__call__", _traced)
 _C._set_graph_key_maker(_key)

@@ -90,7 +90,7 @@ class PlanAgreement:
         self._steps += 1
 
     def agree(self, own):
-        """Returns the lowest rank's decision after a measured step, or `own`, this rank's, if no other rank is concerned."""
+        """Returns the lowest rank's decision after a measured step, or `own`, this rank's decision, if it gathers alone."""
         if _current is None:
             return own
         ranks = _ranks_that_gather_with(self._module and self._module())
