@@ -177,7 +177,7 @@ void SlotRecorder::drop_handled() {
   handled_pending_.clear();
 }
 
-// If the op writes the wrapper, fills the slot after the op, because the slot has the new value.
+// If the op writes the wrapper, fills the slot after the op, because autograd saves the new value.
 void SlotRecorder::add_wrapper(const at::Tensor& wrapper) {
   const NewSlot slot = new_slot();
   const bool is_written =

@@ -191,7 +191,7 @@ void TapeRun::run() {
 
 // Note [Results that are arguments]: an out= op returns its arguments. For ops with several
 // results, LibTorch's boxing drops the arguments from the stack before it copies these results.
-// Callers usually own the tensors, but here only the stack and written_arguments_ do.
+// Callers usually own the tensors. Here nobody else does, so written_arguments_ keeps them alive.
 void TapeRun::execute(const TapeRecord& record, uint32_t step) {
   const bool of_library = record.op->is_of_library();
   prepare_writes(record, step);
@@ -310,7 +310,8 @@ void TapeRun::drop_used(const TapeRecord& record, uint32_t step) {
   written_arguments_.clear();
 }
 
-/// False if the memory existed before the run, in a tensor from outside or in a kept tensor.
+/// True if this run has made the memory of value `number`. False if the memory existed before, in a
+/// tensor from outside or in a kept tensor.
 bool TapeRun::is_new(uint32_t number) const {
   const TapeValue& value = tape_.values()[number];
   const void* const memory = memory_of(live_[number].tensor);

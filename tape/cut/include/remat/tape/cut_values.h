@@ -67,7 +67,7 @@ class REMAT_API CutValues {
   bool has_late_readers_ = false;
 };
 
-/// The values that Cuts::keep lists, while the records that make them are recorded.
+/// Finds the values that Cuts::keep lists while the records that make them are recorded.
 class REMAT_API ListedValues {
  public:
   /// A listed value that the current record has made.

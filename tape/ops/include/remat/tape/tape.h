@@ -103,9 +103,9 @@ struct TapeRecord {
 
 /// The content that a replay gives to a slot.
 struct TapeSlot {
-  /// Set is either `held` or, for a tensor subclass, `unflatten` and `parts`.
+  /// Only `held` is set for a tensor that no record makes, only the others for a tensor subclass.
   struct Special {
-    std::shared_ptr<const torch::autograd::SavedVariable> held;  ///< No record makes it.
+    std::shared_ptr<const torch::autograd::SavedVariable> held;
     Unflatten unflatten;  ///< Makes the subclass from `parts`: Note [Wrappers on a tape].
     std::vector<TapeSlot> parts;
   };
@@ -145,7 +145,8 @@ class REMAT_API Tape {
  public:
   const std::vector<TapeRecord>& records() const { return records_; }
   const std::vector<TapeValue>& values() const { return values_; }
-  /// The whole tape as one part; for a cut tape, its segments, then its groups.
+  /// The whole tape as one part; for a cut tape, its planned segments, its groups, and then
+  /// segments that were added while it was recorded.
   const std::vector<TapePart>& parts() const { return parts_; }
   c10::ArrayRef<c10::IValue> arguments(const TapeRecord& record) const {
     return c10::ArrayRef<c10::IValue>(arguments_.data() + record.first_argument,

@@ -48,9 +48,9 @@ class REMAT_API TrustedOps {
 ///
 /// Note [Trusting a tape]: the dispatcher does not see writes through a raw pointer. So the values
 /// that the first forward saves are hashed, and its replay is compared with these hashes. Later
-/// tapes with the same ops are trusted. If a tape goes on with other ops, the values that it saves
-/// from there on are hashed and compared, too. A dispatch mode that the function opens may compute
-/// anything in place of an op, so such a tape is never trusted.
+/// tapes with the same ops are trusted. If a tape begins with trusted ops and goes on with others,
+/// the values that it saves from there on are hashed and compared, too. A dispatch mode that the
+/// function opens may compute anything in place of an op, so such a tape is never trusted.
 class REMAT_API TapeTrust {
  public:
   static TapeTrust of(const std::string& region_name, const RegionBody& body);

@@ -88,7 +88,7 @@ class ValueRecorder {
   bool hold_unwritten(const at::Tensor& tensor, TapeRef& ref, size_t max_bytes);
 
   /// Call it before a write to `tensor`, which has `value`. If the tape holds an alias of `tensor`,
-  /// the tape holds a copy instead.
+  /// replaces the alias by a copy.
   void before_write(const at::Tensor& tensor, uint32_t value);
   void note_version(const at::Tensor& tensor, uint32_t value);
 
