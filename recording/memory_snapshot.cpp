@@ -78,7 +78,7 @@ class PickleWriter {
     little_endian(memo, 4);
   }
 
-  /// Ends the pickle; call it when all that was pushed is in one value.
+  /// Ends the pickle. Call it when one value is left on the reader's stack.
   void finish() { out_ << '.'; }
 
  private:
@@ -90,7 +90,7 @@ class PickleWriter {
 
   void push_text(const std::string& text) {
     if (const auto known = texts_.find(text); known != texts_.end()) return recall(known->second);
-    // Names of threads and files may be any bytes: U+FFFD replaces each that is no valid UTF-8.
+    // Names of threads and files may be any bytes, so U+FFFD replaces each invalid byte of UTF-8.
     const std::string valid =
         Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace));
     out_ << 'X';
@@ -150,7 +150,7 @@ std::map<StringId, size_t> device_numbers(const Recording& recording,
 using Change = std::tuple<size_t, bool, size_t>;
 
 /// Why a block is alive: op, region with slot, node, line, kind and call. Blocks with equal
-/// reasons, of which there are many, have equal frames.
+/// reasons, of which there are many, have equal frames, which are written once.
 using Reason = std::tuple<StringId, std::string, StringId, StringId, BlockKind, StringId>;
 
 class MemorySnapshot {

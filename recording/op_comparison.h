@@ -73,8 +73,8 @@ class OutsidePairs {
   bool is_same_run_ = false;
 };
 
-/// The first difference between two ops of one name; nullopt if there is none. `strictly` is as in
-/// OutsidePairs::match().
+/// The cause of the first difference between two ops of one name; nullopt if there is none.
+/// `strictly` is as in OutsidePairs::match().
 std::optional<DifferenceCause> cause_of(const ComparedOp& a, const ComparedOp& b,
                                         OutsidePairs& pairs, bool strictly);
 

@@ -266,7 +266,8 @@ class DataOfRecording {
     }
   };
 
-  /// One row per label. If there are too many, labels that differ only by numbers share a row.
+  /// One row per label. If there are too many, labels that differ only by numbers share a row. If
+  /// there are still too many, the last ones share the row "other labels".
   std::vector<RegionRow> region_rows() const {
     const bool is_folded = summary_.regions.size() > kMostLabels;
     std::vector<RegionRow> rows;
@@ -315,7 +316,7 @@ class DataOfRecording {
     }
     for (size_t i = 0; i < std::min(recording_.plans.size(), kMostPlans); ++i) {
       const auto& plan = recording_.plans[i];
-      int64_t most = 0;  // bytes that a step added to those alive when it began
+      int64_t most = 0;  // the most that a step added to the bytes alive at its begin
       for (const auto& [begin_ns, end_ns] : planned_steps(recording_, plan, ends[i]))
         most = std::max(most, most_between(begin_ns, end_ns) - alive_at(begin_ns));
       all.push_back({plan.time_ns, ends[i], texts_.number_of(recording_.text(plan.label)),
