@@ -123,7 +123,7 @@ def _key_of_call(make, *args, **options):
 
 
 def _is_exporting():
-    return torch.compiler._is_exporting_flag  # is_exporting() is true in any function that Dynamo compiles
+    return torch.compiler._is_exporting_flag  # not is_exporting(), which is true in all that Dynamo compiles
 
 
 # Functions that Dynamo traces.
@@ -331,7 +331,8 @@ def _is_recomputing():
 
 
 def _bound(variable, name):
-    """Returns the attribute `name` of the value's class if it is a region or named call to bind to the value; else None."""
+    """Returns the attribute `name` of the value's class if the attribute is a region or named call, which must be bound to the
+    value; else None."""
     found = inspect.getattr_static(type(variable.value), name, None)
     return found if isinstance(found, _KINDS) and name not in getattr(variable.value, "__dict__", ()) else None
 

@@ -52,7 +52,8 @@ def _gather(state):
     for group in fsdp_groups(state):
         if group.is_unsharded:
             continue
-        # The user may declare that a backward needs no weights (unshard_in_backward); the replay needs them.
+        # The user may declare that a backward needs no weights (unshard_in_backward), but the replay needs them. FSDP heeds the
+        # declaration only in the state PRE_BACKWARD.
         with group.use_training_state(TrainingState.IDLE):
             group.unshard()
             group.wait_for_unshard()
