@@ -15,8 +15,8 @@
 namespace remat {
 namespace {
 
-// Texts of the causes, in the order of DifferenceCause. A ReplayMismatch has the same words, from
-// OpLog::likely_cause().
+// Texts of the causes, in the order of DifferenceCause. A ReplayMismatch has similar texts from
+// OpLog::likely_cause(), which knows further causes.
 constexpr std::array<const char*, kDifferenceCauses> kCauses{
     "The function branches on state or on data that has changed.",
     "A training flag or a probability differs, or the function branches on state or on "

@@ -18,8 +18,8 @@ uint64_t get(std::string_view bytes, size_t at, unsigned size) {
   return value;
 }
 
-/// FNV-1a over words of eight bytes, with each sum folded because multiplication moves bits up
-/// only; the remaining bytes are added one by one. http://www.isthe.com/chongo/tech/comp/fnv/
+/// FNV-1a over the thread's number, then words of eight bytes, then single bytes. Each sum is
+/// folded, because multiplication moves bits up only. http://www.isthe.com/chongo/tech/comp/fnv/
 uint64_t checksum(const FileBlock& block) {
   uint64_t sum = 0xcbf29ce484222325 ^ block.thread;
   const auto add = [&](uint64_t word) {

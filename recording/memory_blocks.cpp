@@ -81,7 +81,8 @@ class BlockFinder {
       block.region = maker.region;
       block.call = maker.call;
       block.kind = kind_of(maker.phase);
-      // Between nodes, the engine sums and casts the results of the last node.
+      // Between nodes, the engine sums and casts the results of the node that ran last, so the
+      // memory counts as that node's.
       if (block.kind == BlockKind::kBackward && block.node == MemoryBlock::kNone)
         block.node = nodes_.last_at(memory.thread, memory.time_ns);
     } else if (replays) {
@@ -108,7 +109,8 @@ class BlockFinder {
     return 0;
   }
 
-  /// The op's own line, or that of the forward op that it replays; else the line of its caller.
+  /// The line of the op, else that of the forward op that it replays. If the op has no line and
+  /// replays no op, asks its caller, and so on.
   StringId line_of_op(size_t op) const {
     for (; op != kNoOp; op = nesting_.caller(op)) {
       if (const StringId line = recording_.ops[op].line; line != 0) return line;
@@ -172,7 +174,7 @@ class BlockFinder {
   const Recording& recording_;
   detail::RunningSpans<ReplayEvent> replays_;
   detail::RunningSpans<NodeEvent> nodes_;
-  detail::RunningSpans<NodeEvent> uses_in_nodes_;  // the nodes again, queried at begins of ops
+  detail::RunningSpans<NodeEvent> uses_in_nodes_;  // for queries at begins of ops
   const detail::OpNesting nesting_;
   const std::vector<size_t> forwards_;
   const std::vector<size_t> makers_;

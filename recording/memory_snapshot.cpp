@@ -78,7 +78,7 @@ class PickleWriter {
     little_endian(memo, 4);
   }
 
-  /// Ends the pickle; call it when all that was pushed is in one value.
+  /// Ends the pickle. Call it when one value is left on the reader's stack.
   void finish() { out_ << '.'; }
 
  private:
@@ -90,7 +90,7 @@ class PickleWriter {
 
   void push_text(const std::string& text) {
     if (const auto known = texts_.find(text); known != texts_.end()) return recall(known->second);
-    // Names of threads and files may be any bytes: U+FFFD replaces each that is no valid UTF-8.
+    // Names of threads and files may be any bytes, so U+FFFD replaces each invalid byte of UTF-8.
     const std::string valid =
         Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace));
     out_ << 'X';
@@ -108,7 +108,8 @@ class PickleWriter {
   uint32_t next_memo_ = 0;
 };
 
-// No machine has more devices. A recording may name any number, and each number costs a list.
+// Limit on device numbers, because a damaged recording may name any number, and the snapshot has a
+// list for each number up to the largest.
 constexpr size_t kDeviceLimit = 1024;
 
 /// The number in "cuda:1"; nullopt for "cpu".
@@ -144,11 +145,12 @@ std::map<StringId, size_t> device_numbers(const Recording& recording,
 }
 
 /// An event of one block on one device: its index in Recording::memory, whether it is an
-/// allocation, and the block. A free comes before the next allocation at the same address.
+/// allocation, and the block. An allocation at an address that is in use counts as a free, too, and
+/// the free is the smaller of these two changes.
 using Change = std::tuple<size_t, bool, size_t>;
 
 /// Why a block is alive: op, region with slot, node, line, kind and call. Blocks with equal
-/// reasons, of which there are many, have equal frames.
+/// reasons, of which there are many, have equal frames, which are written once.
 using Reason = std::tuple<StringId, std::string, StringId, StringId, BlockKind, StringId>;
 
 class MemorySnapshot {
@@ -219,7 +221,7 @@ class MemorySnapshot {
   void append_trace(const std::vector<Change>& changes) {
     out_.push(Json::array());
     for (const auto& [event, is_alloc, i] : changes) {
-      // The viewer draws a block in the segment that exists at that time.
+      // The viewer draws blocks only inside segments, so each block gets a segment of its own.
       const std::vector<const char*> actions =
           is_alloc ? std::vector{"segment_alloc", "alloc"}
                    : std::vector{"free_requested", "free_completed", "segment_free"};

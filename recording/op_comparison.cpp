@@ -145,7 +145,8 @@ const RecordedLayout& layout_of(const ComparedOp& side, const RecordedTensor& te
   return side.recording.layouts[tensor.layout];
 }
 
-/// The cause if two tensors differ; neither is missing. Layouts and grad of results are ignored.
+/// The cause if two tensors differ, neither of which may be missing. Strides, offsets and
+/// requires_grad are not compared if the tensors are results.
 Cause cause_of_tensor(const ComparedOp& a, const RecordedTensor& in_a, const ComparedOp& b,
                       const RecordedTensor& in_b, bool is_result) {
   const RecordedLayout& before = layout_of(a, in_a);
@@ -272,8 +273,8 @@ bool OutsidePairs::match(const TensorOrigin& a, const TensorOrigin& b, bool stri
   }
   const auto second = seconds_.find(a.storage);
   const auto first = firsts_.find(b.storage);
-  // If only one has a partner, pair both anew, as it may be mistaken for an earlier one at its
-  // address.
+  // If only one storage has a partner, pair both anew, because that storage may be mistaken for an
+  // earlier one at its address: see Note [Storages by address].
   const bool both_known = second != seconds_.end() && first != firsts_.end();
   if (both_known && second->second != b.storage && first->second != a.storage) return false;
   seconds_[a.storage] = b.storage;

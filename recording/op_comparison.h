@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A recorded op as text, with the origins of its tensors, and compared with the same op in another
-// run or in a replay.
+// Writes a recorded op as text, with the origins of its tensors, and compares the op with the same
+// op in another run or in a replay.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ struct TensorOrigin {
 
   OriginKind kind = OriginKind::kUnknown;
   /// For kMade the op's number in its stream; for kOutside the number of the storage in the order
-  /// of first use; kElsewhere if only one side has the storage.
+  /// of first use, or kElsewhere if a replay's forward did not use the storage.
   size_t number = 0;
   uint32_t stream = 0;   ///< For kMade the op's stream.
   uint64_t storage = 0;  ///< See StorageOrigin.
@@ -63,18 +63,18 @@ class OutsidePairs {
       : of_forward_(std::move(of_forward)), is_same_run_(true) {}
 
   /// For two runs, pairs the storages; false if both already have other partners. For a replay,
-  /// true if they are equal or, unless `strictly`, if the forward lacks the storage of `b`.
+  /// true if both storages are the same or, unless `strictly`, if the forward lacks that of `b`.
   bool match(const TensorOrigin& a, const TensorOrigin& b, bool strictly);
 
  private:
   std::unordered_map<uint64_t, size_t> of_forward_;
-  std::unordered_map<uint64_t, uint64_t> seconds_;  // by first
-  std::unordered_map<uint64_t, uint64_t> firsts_;   // by second
+  std::unordered_map<uint64_t, uint64_t> seconds_;  // storages of run 2, by those of run 1
+  std::unordered_map<uint64_t, uint64_t> firsts_;   // the inverse of seconds_
   bool is_same_run_ = false;
 };
 
-/// The first difference between two ops of one name; nullopt if there is none. `strictly` is as in
-/// OutsidePairs::match().
+/// The cause of the first difference between two ops of one name; nullopt if there is none.
+/// `strictly` is as in OutsidePairs::match().
 std::optional<DifferenceCause> cause_of(const ComparedOp& a, const ComparedOp& b,
                                         OutsidePairs& pairs, bool strictly);
 

@@ -21,8 +21,8 @@ namespace {
 using detail::visit_fields;
 
 /// Decodes the bytes of a detail::ByteWriter. Throws std::runtime_error for invalid bytes, also if
-/// they refer to strings or layouts that `names` does not have. Allocates only what the bytes can
-/// hold.
+/// they refer to strings or layouts that `names` does not have. Allocates no more items than the
+/// bytes can encode, even if they claim more.
 class ByteReader {
  public:
   ByteReader(std::string_view bytes, const Recording& names) : bytes_(bytes), names_(names) {}

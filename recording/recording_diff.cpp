@@ -27,7 +27,7 @@ using detail::StorageOrigin;
 using detail::TensorOrigin;
 
 constexpr size_t kShownBefore = 3;
-// most ops that one side may have alone and still count as extra ops
+// If one side has more ops than this that the other lacks, the cause is a branch, not extra ops.
 constexpr size_t kMostExtra = 8;
 
 struct OpSequence {
@@ -70,7 +70,8 @@ class SequenceComparison {
   }
 
  private:
-  /// The cause if no difference is recorded, perhaps because numbers in tensors are not recorded.
+  /// The cause if the last op of a replay threw although no recorded difference shows why. Values
+  /// of tensors are not recorded, so if an argument may be a number, the number probably differs.
   static DifferenceCause cause_of_nothing(const ComparedOp& op) {
     const auto& arguments = op.event().arguments;
     for (size_t i = 0; i < arguments.size(); ++i) {
@@ -96,7 +97,8 @@ class SequenceComparison {
     return DifferenceCause::kBranch;
   }
 
-  /// True if both sequences go on with two ops of equal names, or with one such op and then end.
+  /// True if the sequences, from positions `a` and `b`, go on with two ops of equal names, or with
+  /// one such op and then end.
   bool goes_on(size_t a, size_t b) const {
     for (size_t i = 0; i < 2; ++i, ++a, ++b) {
       if (a_.has(a) != b_.has(b)) return false;
@@ -173,7 +175,8 @@ class ProgramStreams {
 
   size_t size() const { return streams_.size(); }
 
-  /// Outermost ops of a stream (see StreamKind), whose origins must be asked for in this order.
+  /// Outermost ops of a stream (see StreamKind). Origins must be asked for in their order, because
+  /// outside storages are numbered when they are first met.
   OpSequence sequence(uint32_t stream) {
     static const std::vector<size_t> none;
     return {all_.recording, stream < streams_.size() ? streams_[stream] : none,
@@ -276,7 +279,8 @@ class ReplaySides {
     return left;
   }
 
-  /// True for a cast to half precision of a tensor that requires grad, not made by ops `inside`.
+  /// True for a cast to half precision of a float32 tensor that requires grad and that none of the
+  /// ops `inside` made.
   bool is_weight_cast(size_t op, const std::unordered_set<size_t>& inside) const {
     const Recording& recording = all_.recording;
     const auto& event = recording.ops[op];

@@ -131,7 +131,8 @@ RecordingSummary summary_of(const Recording& recording) {
   const detail::RegionLabels labels(recording);
   for (const MemoryBlock& block : blocks) {
     if (block.kind != BlockKind::kKept) continue;
-    // If call is 0, the block was made before the call that saved it, perhaps in another region.
+    // If call is 0, the block was made before the call that kept it, perhaps in another region, so
+    // it counts for the region that kept it.
     const uint64_t region = block.call != 0 ? block.region : block.slot_region;
     if (RegionTotals* const totals = totals_of(region))
       add_kept(*totals, detail::folded_label(labels.call_of(region, block.call)), block.bytes);

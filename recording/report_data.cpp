@@ -100,7 +100,8 @@ std::vector<size_t> shown_moments(const std::vector<AliveByKind>& alive,
   return chosen;
 }
 
-/// Time just before the program itself calls the next op on `thread`; else the end of the last op.
+/// The time just before the first op on `thread` after `time_ns` that the program itself calls, not
+/// backward or a replay. If there is none, the end of the thread's last op.
 TimeNs next_op_of_program(const Recording& recording, uint32_t thread, TimeNs time_ns) {
   TimeNs last = time_ns;
   for (const auto& op : recording.ops) {
@@ -265,7 +266,8 @@ class DataOfRecording {
     }
   };
 
-  /// One row per label. If there are too many, labels that differ only by numbers share a row.
+  /// One row per label. If there are too many, labels that differ only by numbers share a row. If
+  /// there are still too many, the last ones share the row "other labels".
   std::vector<RegionRow> region_rows() const {
     const bool is_folded = summary_.regions.size() > kMostLabels;
     std::vector<RegionRow> rows;
@@ -314,7 +316,7 @@ class DataOfRecording {
     }
     for (size_t i = 0; i < std::min(recording_.plans.size(), kMostPlans); ++i) {
       const auto& plan = recording_.plans[i];
-      int64_t most = 0;  // bytes that a step added to those alive when it began
+      int64_t most = 0;  // the most that a step added to the bytes alive at its begin
       for (const auto& [begin_ns, end_ns] : planned_steps(recording_, plan, ends[i]))
         most = std::max(most, most_between(begin_ns, end_ns) - alive_at(begin_ns));
       all.push_back({plan.time_ns, ends[i], texts_.number_of(recording_.text(plan.label)),

@@ -42,8 +42,8 @@ class ReportTexts {
   std::unordered_map<std::string, uint32_t> numbers_;
 };
 
-/// The properties that the blocks of a row share: BlockKind, numbers of the texts of op, node and
-/// region, slot, numbers of the texts of call and line.
+/// The properties that the blocks of a row share: kind, op, node, region, slot, call and line. The
+/// kind is a BlockKind, and texts are numbers of ReportTexts.
 using BlockOrigin = std::array<int64_t, 7>;
 
 /// Blocks of one origin that are alive in the same range of shown moments, [begin, end).
@@ -65,8 +65,8 @@ class RowMaker {
   BlockOrigin origin_of(const MemoryBlock& block) const;
 
   /// The rows for all blocks that are alive at one of `moments` (indices into Recording::memory),
-  /// ordered by begin. If there are more than `limit`, keeps those alive at moment `peak` first,
-  /// then the largest.
+  /// ordered by begin. If there are more than `limit`, keeps the rows that are alive at
+  /// moments[peak] first, then the largest.
   std::vector<ReportRow> rows_of(const std::vector<MemoryBlock>& blocks,
                                  const std::vector<size_t>& moments, size_t peak,
                                  size_t limit) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The nodes or replays that run on a thread at a given time.
+// The ops, nodes or replays that run on a thread at a given time.
 #pragma once
 
 #include <cstddef>

@@ -42,8 +42,8 @@ inline bool is_struct_sequence(PyTypeObject* type) {
   return PyType_IsSubtype(type, &PyTuple_Type) && has_attribute(type, "n_sequence_fields");
 }
 
-/// The node that torch.utils._pytree has registered for the class of `object`, borrowed; null if
-/// there is none. Throws python_error.
+/// Returns a borrowed reference to the node that torch.utils._pytree has registered for the class
+/// of `object`; null if there is none. Throws python_error.
 inline PyObject* find_pytree_node(PyObject* object) {
   PyTypeObject* const type = Py_TYPE(object);
   if (is_scalar(type)) return nullptr;
@@ -53,8 +53,8 @@ inline PyObject* find_pytree_node(PyObject* object) {
   return node;
 }
 
-/// Flattens `object` with its registered `node`: a list of the children, and the context. Throws
-/// python_error.
+/// Flattens `object` with its registered `node`. Returns a list of the children, and the context.
+/// Throws python_error.
 inline std::pair<THPObjectPtr, THPObjectPtr> flatten(PyObject* node, PyObject* object) {
   THPObjectPtr parts(checked(PyObject_CallMethod(node, "flatten_fn", "O", object)));
   PyObject* children = nullptr;

@@ -42,8 +42,9 @@ struct OpenCall {
 thread_local std::vector<std::shared_ptr<OpenCall>> open_calls;  // the innermost last
 thread_local uint64_t calls_opened = 0;
 
-/// Ends the call, which counts as one that threw unless NamedCallScope::finish() ran. On another
-/// thread, and while inner calls or regions run, leaves that to the HandleBound around.
+/// Ends the call, which counts as one that threw unless NamedCallScope::finish() ran. Does nothing
+/// on another thread, and while inner calls or regions run; the HandleBound around ends the call
+/// then.
 void end_call(const std::shared_ptr<OpenCall>& call) noexcept {
   const auto open = std::find(open_calls.begin(), open_calls.end(), call);
   if (open == open_calls.end() || !call->scope->is_innermost()) return;
@@ -163,7 +164,8 @@ class Handle {
     return ctx;
   }
 
-  /// A later ctx.save_for_backward() in forward() may have replaced the tensors that have names.
+  /// Tells the scope what the ctx saves. A later ctx.save_for_backward() in forward() may have
+  /// replaced the tensors that have names; the new ones are named saved.<i>.
   void expect_saved(PyObject* ctx) {
     const NamedTensors named = std::exchange(saved_, {});
     const std::vector<at::Tensor> saved = saved_by(ctx);

@@ -58,8 +58,8 @@ void set_determinism_check(Settings& settings, PyObject* value) {
   settings.options.determinism = check == "none" ? Determinism::kNone : Determinism::kMetadata;
 }
 
-/// Converts `value` to hooks: (pack, unpack), (pack, unpack, capture_context) or a
-/// saved_tensors_hooks object. The hooks own these functions, which are also appended to `held`.
+/// Makes hooks of `value`, which is (pack, unpack), (pack, unpack, capture_context) or an object of
+/// saved_tensors_hooks. The hooks own these functions, which are also appended to `held`.
 SavedTensorsHooks make_hooks(PyObject* value, std::vector<SharedObject>& held) {
   THPObjectPtr parts(parts_of_hooks(value));
   if (!parts) parts = as_tuple("saved_tensors_hooks", value);

@@ -42,7 +42,7 @@ class Settings final : public WrapperState {
   mutable std::pair<const PyObject*, uint64_t> reported{nullptr, 0};
 };
 
-/// Converts any iterable to a tuple, which holds the items. Throws TypeError that names `name`.
+/// Converts any iterable but a string to a tuple. Throws TypeError that names `name` for others.
 THPObjectPtr as_tuple(const std::string& name, PyObject* value);
 
 /// Calls `visit("name[i]", item)` for each item of an iterable. Throws TypeError for other values.

@@ -20,7 +20,7 @@
 namespace remat::python {
 namespace {
 
-thread_local uint64_t in_forward_only = 0;  // SAVE calls that made handles
+thread_local uint64_t in_forward_only = 0;  // number of SAVE calls that made handles
 
 PyObject* handle_class() {
   static PyObject* found = nullptr;  // under the GIL

@@ -14,10 +14,10 @@
 namespace remat::python {
 
 /// Note [Handles of hooks]: a region's function may store the handle of a hook outside the region
-/// (self.handle = ...) to remove the hook later. A replay overwrites it with a new handle, while
+/// (self.handle = ...) to remove the hook later. A replay stores a new handle in its place, while
 /// TensorHookDicts removes the replay's hook again. So the new handle must remove the forward's
-/// hook. A handle finds its hook by id, the hook's key in a dict; so the replay reuses the
-/// forward's ids.
+/// hook. A handle finds its hook by an id, which is the hook's key in a dict. Therefore the replay
+/// reuses the forward's ids.
 
 /// The ids of the hook handles that a function's forward makes. Construct and use under the GIL.
 class HookHandleIds {
@@ -58,8 +58,8 @@ class HookHandleIdsAgain {
 /// Lets count_hooks() count the hooks in a dict one by one. Call once.
 void count_hooks_in_dicts();
 
-/// At its end, restores the hooks that tensors had at construction. torch keeps a tensor's Python
-/// hooks in two dicts, each of which LibTorch sees as one hook. Construct under the GIL.
+/// Its destructor restores the hooks that the tensors had at construction. torch keeps a tensor's
+/// Python hooks in two dicts, each of which LibTorch sees as one hook. Construct under the GIL.
 class TensorHookDicts final : public KeptHooks {
  public:
   explicit TensorHookDicts(c10::ArrayRef<at::Tensor> tensors);

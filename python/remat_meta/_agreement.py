@@ -94,7 +94,7 @@ def _environment():
 
 
 def _difference(where, one, other):
-    """Returns the text of the error for two ranks' {"rank": ..., "settings": ...}; None if they agree."""
+    """Returns the text of the error for two ranks, each a dict of its rank and settings; None if the settings are equal."""
     one, other = sorted((one, other), key=lambda record: record["rank"])
     names = sorted(one["settings"].keys() | other["settings"].keys())
     found = []

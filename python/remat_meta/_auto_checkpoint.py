@@ -29,7 +29,7 @@ _NO_FUNCTION: typing.Any = object()  # value of fn when auto_checkpoint() is use
 
 _logger = logging.getLogger("remat_meta")
 
-# Each module's _AutoCheckpointed. Not read from module.forward, which others may wrap again, as accelerate does.
+# Each module's _AutoCheckpointed, kept here because others may wrap module.forward again, as accelerate does.
 _by_module = weakref.WeakKeyDictionary()
 
 
@@ -253,7 +253,7 @@ def auto_checkpoint(
     callable wrapped. Without fn, this is a decorator: @auto_checkpoint(memory_budget="60%"). Call the result as before, in
     grad mode, with one backward for each call. Calls without grad mode are plain.
 
-    Give one budget; the default is the variable REMAT_MEMORY_BUDGET.
+    Give one budget; the default is the environment variable REMAT_MEMORY_BUDGET.
 
     memory_budget: bytes beyond what is alive when the step begins (an int or "8GB"), or "60%" of the peak without remat.
     of_peak: that share of the peak as a number.
@@ -261,8 +261,9 @@ def auto_checkpoint(
     device_bytes: all that weights, gradients, optimizer and step may take together.
 
     The first `steps` steps are measured as they run, with most tensors recomputed. Then a plan is made, within a second for
-    most models. The first step does not know the budget yet. fn is called exactly once in each step. `plan` is the path of a
-    file. If the file exists, its plan is used and nothing is measured; otherwise the plan is saved there.
+    most models. The first step may exceed the budget, because nothing is known of its ops yet. fn is called exactly once in
+    each step. `plan` is the path of a file. If the file exists, its plan is used and nothing is measured; otherwise the plan is
+    saved there.
     `offload` is a store of remat.offload() with a max_leaving_bytes, to which plans may move kept tensors.
 
     Raises ValueError if no plan fits, with the least budget and what prevents a lower one; NotImplementedError for an op that

@@ -123,7 +123,7 @@ def _key_of_call(make, *args, **options):
 
 
 def _is_exporting():
-    return torch.compiler._is_exporting_flag  # is_exporting() is true in any function that Dynamo compiles
+    return torch.compiler._is_exporting_flag  # not is_exporting(), which is true in all that Dynamo compiles
 
 
 # Functions that Dynamo traces.
@@ -187,7 +187,8 @@ def _run_call(function, key, args, kwargs):
         _close()
 
 
-# Functions in the dicts of our types: Note [In compiled code]. A result that leaves the graph acts as without a compiler.
+# Functions that Dynamo traces as __call__ of our types: see Note [In compiled code]. What they return acts as without a
+# compiler where it is called outside of compiled code.
 
 
 def _call_entry(self, /, *args, **options):
@@ -330,7 +331,8 @@ def _is_recomputing():
 
 
 def _bound(variable, name):
-    """Returns the attribute `name` of the value's class if it is a region or named call to bind to the value; else None."""
+    """Returns the attribute `name` of the value's class if the attribute is a region or named call, which must be bound to the
+    value; else None."""
     found = inspect.getattr_static(type(variable.value), name, None)
     return found if isinstance(found, _KINDS) and name not in getattr(variable.value, "__dict__", ()) else None
 
@@ -385,7 +387,7 @@ def install():
     after_import("torch._dynamo", _teach_dynamo)
 
 
-# The calls below change only our own types.
+# The calls below change only our own types, so they need not wait for the first use of remat.
 for _kind, _traced in zip((_C.Entry, *_KINDS), (_call_entry, _call_builder, _call_region, _call_named), strict=True):
     _C._set_traced(_kind, "__call__", _traced)
 _C._set_graph_key_maker(_key)

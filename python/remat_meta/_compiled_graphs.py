@@ -46,12 +46,12 @@ def _copy(tensor):
 
 
 def _call(run, graph, kinds, read, written, numbers):
-    """Runs the graph for the op. Tapes keep the first three arguments and pass their own values for the others.
+    """Runs the graph for the op. A tape keeps `run`, `graph` and `kinds`, and passes its own values for the other arguments.
 
-    Returns the new tensors, and a list: the number of results, the kinds of the results, the numbers among them.
+    Returns the new tensors, and a list that has the number of results, then their kinds, then the numbers among them.
     """
     if graph.fx_kwargs.get("is_backward"):
-        # A backward graph may overwrite saved tensors. Plain code does not read them later, but a replay may.
+        # A backward graph may overwrite saved tensors. Plain code does not read them later, but a replay may, so pass copies.
         read = [_copy(tensor) for tensor in read]
     given = _put_together(kinds, {_READ: read, _WRITTEN: written, _NUMBER: numbers})
     places = {id(value): place for place, value in enumerate(given) if isinstance(value, Tensor)}

@@ -14,8 +14,8 @@ _ended = 0  # groups that have ended; counted because a new group may get an old
 
 
 def _members_of(group):
-    """Returns store, rank and size of a group of several processes to which this process belongs; else None. Each group gets a
-    store of its own."""
+    """Returns store, rank and size of a group of several processes to which this process belongs; else None. The store has a
+    prefix that no earlier group had."""
     c10d = torch.distributed.distributed_c10d
     if group is None or group is c10d.GroupMember.NON_GROUP_MEMBER or group.size() == 1:
         return None
@@ -32,7 +32,7 @@ def _tell(members):
 
 @functools.cache
 def watch():
-    """From now on counts the groups that end. All ranks must call this in the lifetime of the same group."""
+    """From now on counts the groups that end. All ranks must call this in the lifetime of the same group, to count alike."""
     if not torch.distributed.is_available():
         return
     c10d = torch.distributed.distributed_c10d

@@ -36,7 +36,7 @@ def _make_module():
     vars(module).update(
         Stream=torch.Stream,
         Event=torch.Event,
-        is_available=lambda: False,  # torch has no accelerator that computes
+        is_available=lambda: False,  # because the device computes nothing
         is_initialized=lambda: True,  # torch.utils.checkpoint calls this
         _is_in_bad_fork=lambda: False,
         device_count=lambda: 1,

@@ -3,7 +3,7 @@
 """Regions inside and around modules that FSDP2 has sharded.
 
 Note [Sharded modules]: fully_shard gives a module hooks that gather its weights before its forward and free them
-after it, and gives tensors hooks that do so in backward. These ops are hidden from regions. Casts of inputs and
+after it, and gives tensors hooks that gather and free them in backward. These ops are hidden from regions. Casts of inputs and
 outputs are visible to regions. In a replay the module's hooks cast as in the forward. Apart from that, they act like
 FSDP's own hook before a backward: they gather the weights if needed, and FSDP reduces the gradients and frees the weights
 after the backward. A replay that does not call the module gathers the memory that it needs: Note [Gathered memory].
@@ -52,7 +52,8 @@ def _gather(state):
     for group in fsdp_groups(state):
         if group.is_unsharded:
             continue
-        # The user may declare that a backward needs no weights (unshard_in_backward); the replay needs them.
+        # The user may declare that a backward needs no weights (unshard_in_backward), but the replay needs them. FSDP heeds the
+        # declaration only in the state PRE_BACKWARD.
         with group.use_training_state(TrainingState.IDLE):
             group.unshard()
             group.wait_for_unshard()

@@ -17,8 +17,8 @@ import torch.utils.checkpoint as stock
 from . import _C
 from ._policy import CheckpointPolicy, call_policy_function
 
-CALL = "remat call "  # prefix of the notes of named calls, so that nested calls keep a note each
-REGION = "remat region"  # has the outermost region's key
+CALL = "remat call "  # prefix of named calls' notes; the call's name follows, so that nested calls have a note each
+REGION = "remat region"  # the note whose value is the outermost region's key
 INNER = "remat inner region"
 _OURS = "remat "
 _EMPTY = {f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")}

@@ -103,7 +103,7 @@ def _writes_when_run(node):
             call = node.target if node.op == "call_function" else getattr(type(args[0]), node.target)
             call(*args, **kwargs)
     except Exception:
-        return set()  # the graph calls the function in another way
+        return set()  # the node cannot run by itself, so only its declared writes count
     return {_memory_of(one) for one, fake in fakes.items() if fake._version != versions[one]}
 
 

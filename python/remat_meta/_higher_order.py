@@ -2,8 +2,8 @@
 
 """Compiled functions and higher-order operators (cond, scan, while_loop) in regions of eager code.
 
-The ops that these functions call belong to the region. Ops on tensors without memory, which a compiler runs to trace, do not
-belong to it: most higher-order operators trace their functions at each call.
+The ops that these functions call belong to the region. Most higher-order operators also trace their functions at each call,
+with ops on tensors without memory. These ops do not belong to the region.
 """
 
 import functools
@@ -29,5 +29,6 @@ def hide_compilers():
 
 
 def install():
-    # Higher-order operators are written in Python, and have kernels only for keys below the interception keys.
+    # Higher-order operators are written in Python, and have kernels only for keys below the interception keys. So these keys are
+    # off while torch finds the keys of a call's arguments.
     torch._ops.key_extractor = functools.partial(_C._call_without_bits, torch._ops.key_extractor)

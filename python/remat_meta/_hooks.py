@@ -69,11 +69,11 @@ class OffloadStore(abc.ABC):
 
     @abc.abstractmethod
     def put(self, tensor: torch.Tensor) -> typing.Any:
-        """Stores a detached tensor, which the caller then drops, and returns a ticket.
+        """Stores a detached tensor, which the caller does not keep, and returns a ticket.
 
         ticket.get() returns an equal tensor on the same device, with the same shape, strides and dtype. It
         is called in backward, on any thread, and more than once if the graph is retained. The ticket is
-        dropped when the tensor is no longer needed. Errors of both functions reach the caller.
+        freed when the tensor is no longer needed. Errors of both functions reach the caller.
         """
 
 

@@ -31,7 +31,7 @@ def _is_model(module):
 
 
 def wrap_outermost_modules(memory_budget):
-    """From now on wraps each model in auto_checkpoint() when it is called in training mode, and not by another module.
+    """From now on wraps each model in auto_checkpoint() when the program calls it in training mode, outside of other modules.
 
     Returns a function that returns the number of models wrapped so far.
     """
@@ -85,7 +85,7 @@ def _run(script, is_module):
 
 
 def _log_at_exit(is_needed, text):
-    """Logs the text at exit, after threads that the script left running and after its own exit functions."""
+    """Logs the text at exit if is_needed() then, after the script's remaining threads and its own exit functions."""
     atexit.register(lambda: is_needed() and _logger.info(text))
 
 

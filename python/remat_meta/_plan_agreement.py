@@ -28,7 +28,7 @@ _logger = logging.getLogger("remat_meta")
 
 
 def _ranks_that_gather_with(module):
-    """Returns the ranks that gather weights of `module`, or of any module if it is None, that fully_shard has sharded."""
+    """Returns the ranks that gather the weights that fully_shard has sharded in `module`, or in any module if it is None."""
     if "torch.distributed.fsdp" not in sys.modules:
         return set()
     from torch.distributed._composable_state import _module_state_mapping
@@ -90,7 +90,7 @@ class PlanAgreement:
         self._steps += 1
 
     def agree(self, own):
-        """Returns the lowest rank's decision after a measured step, or `own`, this rank's, if no other rank is concerned."""
+        """Returns the lowest rank's decision after a measured step, or `own`, this rank's decision, if it gathers alone."""
         if _current is None:
             return own
         ranks = _ranks_that_gather_with(self._module and self._module())

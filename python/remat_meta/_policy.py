@@ -47,9 +47,9 @@ class Cuts:
 
     positions: segment i ends before record positions[i] of the tape, see region_tapes(). Ascending,
         from 1 on.
-    groups: (first segment, last segment + 1) of segments that are first replayed together, for the
-        tensors between them; the forward then keeps only the group's inputs and outputs. Groups nest:
-        each level costs another run of its ops.
+    groups: (first segment, last segment + 1) of segments that a replay runs together, to make the
+        tensors between them before it replays them one by one; the forward then keeps only the group's
+        inputs and outputs. Groups nest, and each level costs another run of its ops.
     policies: one policy per segment, as in checkpoint(policy=...), or None; without any, the region's
         policy. Values that match a SAVE or OFFLOAD rule are kept if backward or a recomputed op reads them.
     keep: if given, only these values cross cuts or are kept, besides those of `policies`. Each item is

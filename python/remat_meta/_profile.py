@@ -98,8 +98,8 @@ def _ends_measuring(start):
 def let_profilers_start():
     """Makes torch's profiler, when it starts on a thread, end and discard the measurement of the thread's previous step.
 
-    A profiler and a measurement use the same slot of the thread to observe memory. A step is measured until the next step
-    begins, so a profiler that starts between steps would find the slot taken. An explicit recording keeps the slot.
+    LibTorch lets one observer of memory run on a thread, a profiler or a measurement. A step is measured until the next step
+    begins, so a profiler that starts between steps would be refused. With an open Recorder or MemoryMeter the profiler raises.
     """
     for name in ("_prepare_profiler", "_enable_profiler"):
         setattr(profiler, name, _ends_measuring(getattr(profiler, name)))

@@ -72,7 +72,7 @@ def _with_contexts(function, forward_context, recompute_context):
 
 
 def _selective_policy(context_fn):
-    """Returns the policy of a context_fn for selective checkpointing, or the contexts of any other context_fn."""
+    """Returns (policy, None) for a context_fn of selective checkpointing, and (None, contexts) for any other context_fn."""
     stock_fn = stock.create_selective_checkpoint_contexts
     if isinstance(context_fn, functools.partial) and context_fn.func is stock_fn and context_fn.args:
         return context_fn.args[0], None
@@ -132,7 +132,7 @@ def torch_checkpoint(
 
 
 def _decorated(options, function):
-    """Returns a plain function, which binds as a method, so that methods can be decorated."""
+    """Returns an ordinary Python function, because such a function binds as a method, so that methods can be decorated."""
 
     @functools.wraps(function)
     def checkpointed(*args, **kwargs):

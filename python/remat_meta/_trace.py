@@ -39,7 +39,7 @@ class RematTrace:
     """The calls and scopes that collect_trace() has collected so far."""
 
     def __init__(self):
-        # If the lambda referred to self, only the garbage collector could free the two.
+        # If the lambda referred to self, only the garbage collector could free this trace and its CallTrace.
         self._key = key = object()
         self._calls = _C.CallTrace(lambda: getattr(_active.get(), "_key", None) is key)
 

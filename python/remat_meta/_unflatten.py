@@ -9,7 +9,8 @@ _made_again = weakref.WeakSet()  # classes that were seen to build tensors of th
 
 
 def unflatten(recipe, parts):
-    """Calls __tensor_unflatten__() of the recipe's class. First assigns a jagged tensor's symbolic size to its new offsets."""
+    """Calls __tensor_unflatten__() of the recipe's class. First assigns a jagged tensor's symbolic size to its new offsets, so
+    that its shape stays the same."""
     cls, names, others, context, size, stride = recipe
     inner = others | dict(zip(names, parts, strict=True))
     jagged = sys.modules.get("torch.nested._internal.nested_tensor")
@@ -20,7 +21,8 @@ def unflatten(recipe, parts):
 
 
 def can_be_made_again(tensor, recipe):
-    """Returns False for a class whose inherited __tensor_unflatten__ builds tensors of the base class. Runs once per class."""
+    """Returns False for a class whose inherited __tensor_unflatten__ builds tensors of the base class. Tries a class
+    until it has succeeded once."""
     cls, names, *_ = recipe
     if cls not in _made_again:
         if type(unflatten(recipe, [getattr(tensor, name) for name in names])) is not cls:

@@ -20,10 +20,10 @@ _WHERE = "[assert_bitwise_equal]"
 
 
 def checkpoint_blocks(model: torch.nn.Module) -> None:
-    """Makes a region of each element of the outermost ModuleLists and Sequentials of `model`, or of a model without them.
+    """Makes a region of each element of the outermost ModuleLists and Sequentials of `model`, or of `model` if it has none.
 
-    Replaces their `forward` attributes; names in state_dict() do not change. Elements without a forward of their own are
-    left as they are.
+    Replaces their `forward` attributes; names in state_dict() do not change. An element that has no forward, such as an
+    inner ModuleList, makes no region.
     """
     blocks = list(_blocks(model)) or [model]
     for block in blocks:
@@ -53,8 +53,8 @@ def assert_bitwise_equal(
 
     Compares outputs, the loss, gradients of parameters and of tensors in the batch, parameters, buffers, and the default
     generators after forward and after backward. Both runs begin with equal weights, buffers and generators, each on a copy
-    of model and batch (one at a time, so memory for a second model is needed); yours do not change, and neither do the
-    generators. Use it in train mode, as you train.
+    of model and batch (one at a time, so memory for a second model is needed). The model, the batch and the generators
+    that you have do not change. Use it in train mode, as you train.
 
     batch: a mapping is passed as keyword arguments, a tuple or list as positional arguments, anything else as the one argument.
     loss: maps the output to a scalar. Default: the output's `loss`, else the sum of squares of its tensors that
@@ -63,7 +63,7 @@ def assert_bitwise_equal(
         Default: checkpoint_blocks().
 
     Raises AssertionError that names the first difference, or says that no region was left for backward. If two plain
-    runs differ too, it says so, since no checkpoint can be compared then. Errors of remat and of the model pass.
+    runs differ too, it says so, since no checkpoint can be compared then. Errors of remat and of the model reach you.
     """
     states = _generator_states()
     wrap = wrap or checkpoint_blocks

@@ -78,7 +78,8 @@ void CutUnits::add_segment() {
   group_slots_.emplace_back();
 }
 
-// Saves no version of the tensor, because a replay recomputes the slot in new memory.
+// The slot's tensor has a new version counter, because writes to `tensor` do not matter to a slot
+// that replays recompute in new memory.
 bool CutUnits::add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size_t group) {
   auto& slots = tape_.parts_[group].slots;
   if (!group_slots_[group].try_emplace(ref.value, slots.size(), nullptr).second) return false;
@@ -87,7 +88,8 @@ bool CutUnits::add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size
   return true;
 }
 
-/// Returns the value from the forward or from a group around `reader`; null if `reader` makes it.
+/// Returns `value` as the forward keeps it or, if it keeps none, as the outermost group around
+/// `reader` with a slot for the value makes it. Null without either: `reader` must make it then.
 std::shared_ptr<CutValue> CutUnits::outer_value(uint32_t value, size_t reader) {
   if (auto known = kept_.find(value)) return known;
   GroupSlots::mapped_type* found = nullptr;
@@ -155,7 +157,7 @@ void CutUnits::drop_unread_slots(size_t group) {
     const std::shared_ptr<CutValue>& value = entry->second.second;
     if (value.use_count() > 1) continue;
     slot.ref = {};
-    if (!value) regions_[group]->release(regions_[group]->slot(i));  // Else `value` releases it.
+    if (!value) regions_[group]->release(regions_[group]->slot(i));  // Else ~CutValue() does.
     group_slots_[group].erase(entry);
   }
 }

@@ -74,7 +74,8 @@ TapeDifference TapeComparison::more_bytes(size_t bytes) const {
           .got_bytes = bytes};
 }
 
-// A slot may show that another op runs than was planned, because an op saves before its record.
+// An op saves tensors before its record is made, so a slot may be the first sign that another op
+// runs than was planned.
 TapeDifference TapeComparison::other_slot(size_t number, uint32_t value) const {
   const ExpectedTape::Slot* const expected = slot(number);
   const size_t record = expected ? std::min<size_t>(record_, expected->record) : record_;

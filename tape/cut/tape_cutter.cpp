@@ -129,7 +129,7 @@ void TapeCutter::look_for_cut() {
   next_cut_ = crossing + crossing_bytes_ <= most ? NextCut::kHere : NextCut::kPlanned;
 }
 
-/// Bytes that autograd saves of each value that replays of the open segment recompute.
+/// Maps each recorded value that the open segment saves for backward to the bytes that it saves.
 std::unordered_map<uint32_t, size_t> TapeCutter::bytes_saved() const {
   std::unordered_map<uint32_t, size_t> saved;
   if (phase_ == Phase::kDiffers) return saved;  // The forward keeps what the segment saves.
@@ -152,8 +152,8 @@ void TapeCutter::compare_end(size_t slots) {
   if (phase_ == Phase::kPlan) compare_dropped_slots();
 }
 
-/// A slot that the plan drops may be alive. The tape then differs from its plan, so units that miss
-/// inputs begin at the start of the tape.
+/// If a slot is alive that should be freed by now according to the plan, the tape differs from its
+/// plan, so units that miss inputs begin at the start of the tape.
 void TapeCutter::compare_dropped_slots() {
   std::optional<size_t> held;
   units_.for_each_slot(segment_, [&](size_t number, const TapeSlot& slot, bool /*is_live*/) {

@@ -69,7 +69,8 @@ void Tape::visit_held(c10::function_ref<void(const KeptValue&)> visit) const {
       visit({c10::str("held by the tape ", i), TensorMeta(held_[i]), HeldStorage(held_[i])});
   }
   for (const auto i : c10::irange(outside_.size())) {
-    // Leave out tensors that others hold (buffers, viewed weights): they live without the tape.
+    // Leave out tensors that others hold (buffers, viewed weights), because they live without the
+    // tape. Two references are `storage` itself and the tape's SavedVariable.
     const c10::Storage storage = outside_[i].storage.lock();
     const bool others_have_it = storage && storage.use_count() > 2;
     if (outside_[i].meta && !others_have_it)

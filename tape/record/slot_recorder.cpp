@@ -19,7 +19,8 @@
 namespace remat {
 namespace {
 
-/// True if `op`, which makes `tensor` and saves it for backward, leaves bytes of it unwritten.
+/// True if `op`, which makes `tensor` and saves it for backward, leaves bytes of `tensor`
+/// unwritten.
 bool leaves_gaps(const OpInfo& op, const at::Tensor& tensor) {
   const bool has_byte_gaps = op.facts().has(OpFact::kLeavesByteGaps);
   return op.facts().has(OpFact::kLeavesGaps) ||
@@ -70,7 +71,7 @@ void SlotRecorder::end_op() {
   }
 }
 
-// A copy that a nested region keeps before a write has the value of `original`.
+// Nested regions copy `original` before a write to it, so the slot gets the value of `original`.
 void SlotRecorder::add_copy(const at::Tensor& copy, const at::Tensor& original, bool after_op) {
   if (drop_if_gave_up()) return;
   const NewSlot slot = new_slot();
@@ -98,7 +99,7 @@ void SlotRecorder::resolve_copy(const NewSlot& slot, const at::Tensor& copy,
   }
 }
 
-/// Returns the value of `tensor` if `tensor` is an argument that the op does not write.
+/// Returns the value of `tensor` if it is an argument that the op does not write; else undefined.
 TapeRef SlotRecorder::given_ref(const at::Tensor& tensor) const {
   const auto given = op_.given_tensors.find(tensor.unsafeGetTensorImpl());
   if (!given || op_.written_values.contains(op_.given[*given].value)) return {};
@@ -111,7 +112,8 @@ bool SlotRecorder::is_of_last_record(uint32_t value) const {
 }
 
 // Note [The value before a write]: an in-place op whose backward needs the earlier value saves a
-// copy, which autograd makes without an op that remat sees. The slot gets the overwritten value.
+// copy, which autograd makes without an op that remat sees. A tensor without a value that has the
+// layout of the op's written argument is taken for that copy, so the slot gets the earlier value.
 void SlotRecorder::resolve(const NewSlot& slot, const at::Tensor& tensor, TapeRef found,
                            bool in_op) {
   if (values_.gave_up()) return;
@@ -152,9 +154,9 @@ void SlotRecorder::resolve(const NewSlot& slot, const at::Tensor& tensor, TapeRe
 // Note [Wrappers on a tape]: a tape records memory, and a tensor subclass with __torch_dispatch__
 // has none of its own. So instead of an op on such tensors the tape has the ops on plain tensors
 // that the class's handler calls. A slot for a tensor subclass has the parts that
-// __tensor_flatten__ names: a replay runs no Python except the class's __tensor_unflatten__, once
-// per slot. On a cut tape at most one part may have been made by a record, because plans count a
-// slot as one value.
+// __tensor_flatten__ names, so a replay runs no Python except the class's __tensor_unflatten__,
+// once per slot. On a cut tape at most one part may have been made by a record, because plans count
+// a slot as one value.
 void SlotRecorder::begin_handled(const OpCall& call) {
   drop_handled();
   in_handled_ = true;
@@ -175,7 +177,7 @@ void SlotRecorder::drop_handled() {
   handled_pending_.clear();
 }
 
-// If the op writes the wrapper, fills the slot after the op, because the slot has the new value.
+// If the op writes the wrapper, fills the slot after the op, because autograd saves the new value.
 void SlotRecorder::add_wrapper(const at::Tensor& wrapper) {
   const NewSlot slot = new_slot();
   const bool is_written =

@@ -57,7 +57,7 @@ void TapeRecorder::before_op(const OpCall& call) {
   if (op_.runs) return values_.give_up("an op that threw, after which the function went on");
   const OpInfo& info = call.info();
   if (info.is_communication()) return values_.give_up(call, "a collective that replays call again");
-  // Views that a Python handler makes begin no segment: a step profile does not count them.
+  // Views that a Python handler makes begin no segment, because a step profile does not count them.
   if (cutter_ && !(slots_.in_handled() && info.is_plain_view())) enter_segment();
   op_.runs = true;
   op_.has_run = false;
@@ -246,7 +246,8 @@ void TapeRecorder::drop_record() {
   tape_.refs_.resize(op_.record.refs.begin);
 }
 
-/// If another segment made the memory of `ref`, `ref` becomes memory that the open one allocates.
+/// If another segment made the unwritten memory of `ref`, sets `ref` to new memory, which replays
+/// of the open segment allocate.
 void TapeRecorder::make_memory_here(const at::Tensor& tensor, TapeRef& ref) {
   if (!cutter_ || !cutter_->is_of_other_segment(ref.value)) return;
   const uint32_t value = values_.add_memory(tensor, ref.value);
@@ -268,7 +269,8 @@ void TapeRecorder::before_saved_write(const at::Tensor& tensor) {
   if (value != TapeValue::kNone) keep_value(tensor, value);
 }
 
-/// Call it before a write to `tensor`, which has `value`: holders of an alias copy the memory.
+/// Call it before a write to `tensor`, which has `value`. What holds an alias then copies the
+/// memory.
 void TapeRecorder::keep_value(const at::Tensor& tensor, uint32_t value) {
   if (cutter_) cutter_->before_write(value, tensor);
   values_.before_write(tensor, value);

@@ -105,7 +105,8 @@ uint32_t ValueRecorder::add_held(const at::Tensor& tensor) {
   return add_value(TapeValue::Source::kHeld, tape_.held_.size() - 1);
 }
 
-// Memory made inside that has no value is new: its SAVE call has ended and freed the old memory.
+// Memory that counts as made inside but has no value is new, because the SAVE call that made memory
+// at this address has ended and freed it.
 bool ValueRecorder::is_new(const void* memory) const {
   const Origin origin = storages_.find(memory);
   return origin.is_unknown() || (origin.is_inside() && storages_.value(memory) == kNone);
@@ -266,9 +267,9 @@ void ValueRecorder::hold_outside(OutsideLog& outside, const std::vector<bool>& n
     starts_from[number] = true;
     if (outside[number].is_written() || outside[number].whole_argument()) continue;
     const at::Tensor& tensor = outside_tensors_[number];
-    // Hold weights and casts directly, not as slots of an outer region. The outer replay does not
-    // find a cast that its forward took from autocast's cache. Only leaves count as weights, since
-    // a view of a leaf may be no leaf in the replay. Nobody else keeps gathered weights.
+    // Hold weights, gathered weights (which nobody else keeps) and casts directly, not as slots of
+    // an outer region. The outer replay does not find a cast that its forward took from autocast's
+    // cache. Only leaves count as weights, since a view of a leaf may be no leaf in the replay.
     const bool is_weight =
         (tensor.is_leaf() && tensor.requires_grad()) || outside[number].is_gathered();
     if (is_weight || tensor.is_inference() || outside[number].is_cast()) {
@@ -285,7 +286,8 @@ void ValueRecorder::hold_outside(OutsideLog& outside, const std::vector<bool>& n
   }
 }
 
-/// Saves the whole storage, even if `tensor` is a part: hooks may keep only what they get.
+/// Saves the whole storage, even if `tensor` is a part of it, because saved-tensor hooks may keep
+/// only the tensor that they get.
 void ValueRecorder::hold_whole(Tape::Outside& outside, const at::Tensor& tensor) {
   outside.meta.emplace(tensor);
   outside.storage = HeldStorage(tensor);

@@ -74,8 +74,8 @@ void TapeRun::mark() {
   }
 }
 
-// First fetches values that groups make, those of outer groups first. The planner counts on this
-// order: while a group is replayed, only values of the groups around it have been fetched.
+// First fetches values that groups make, those of outer groups first. In this order, when a group
+// is replayed, only values of the groups around it have been fetched. The planner counts on that.
 void TapeRun::fetch() {
   c10::SmallVector<const CutValue*, 8> wanted;
   for (const auto& input : given_) {
@@ -119,8 +119,8 @@ at::Tensor TapeRun::fetch(const TapeValue& value) const {
   }
 }
 
-// If a tensor was passed twice, only the first of its arguments holds it. Its strides may be others
-// than in the forward, if hooks have brought it back.
+// If a tensor was passed twice, only the first of its arguments holds it. If hooks have brought the
+// tensor back, its strides may differ from the forward's, so it is laid out as in the forward.
 at::Tensor TapeRun::fetch_argument(size_t outside) const {
   const std::optional<size_t> number = root_.outside()[outside].whole_argument();
   if (!number) return {};
@@ -191,7 +191,7 @@ void TapeRun::run() {
 
 // Note [Results that are arguments]: an out= op returns its arguments. For ops with several
 // results, LibTorch's boxing drops the arguments from the stack before it copies these results.
-// Callers usually own the tensors, but here only the stack and written_arguments_ do.
+// Callers usually own the tensors. Here nobody else does, so written_arguments_ keeps them alive.
 void TapeRun::execute(const TapeRecord& record, uint32_t step) {
   const bool of_library = record.op->is_of_library();
   prepare_writes(record, step);
@@ -310,7 +310,8 @@ void TapeRun::drop_used(const TapeRecord& record, uint32_t step) {
   written_arguments_.clear();
 }
 
-/// False if the memory existed before the run, in a tensor from outside or in a kept tensor.
+/// True if this run has made the memory of value `number`. False if the memory existed before, in a
+/// tensor from outside or in a kept tensor.
 bool TapeRun::is_new(uint32_t number) const {
   const TapeValue& value = tape_.values()[number];
   const void* const memory = memory_of(live_[number].tensor);

@@ -122,7 +122,8 @@ UnitInputs::Found UnitInputs::find(
   return InputSearch(tape, part, given, needed).run(region);
 }
 
-// A slot freed by another thread is either dead here already, or its release() comes after this.
+// If another thread frees a slot, then either `live` is false here already, or that thread's
+// release() gets the lock after this call.
 void UnitInputs::set(Found found, const Region& region) {
   Values unread;  // Destroyed after the lock is released, because a destructor may call release().
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -24,7 +24,7 @@ Exit codes: 0 done; 1 a fault in remat-plan itself; 2 wrong arguments; 3 a file 
 understood; 4 no plan fits the budget (the output says what does, and what stands in the way).)";
 
 void add_options(CLI::App& app, Arguments& arguments) {
-  // An option whose text must not be empty.
+  // Adds an option whose text must not be empty.
   const auto add = [&](const char* name, std::string& text, const char* description) {
     const auto fault = [](const std::string& given) -> std::string {
       return given.empty() ? "expected text, got none" : "";

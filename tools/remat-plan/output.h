@@ -43,7 +43,9 @@ bool is_step_profile(const std::string& text);
 
 /// Prints what the arguments ask for, and writes the files that they name.
 /// @return an ExitCode
-/// @throws std::invalid_argument for damaged files.
+/// @throws std::invalid_argument for damaged files and wrong arguments.
+/// @throws std::runtime_error for files that cannot be read or written, and a plan of another
+/// profile.
 int plan_step(std::ostream& out, const Arguments& arguments, const std::string& text);
 
 /// Formats like std::printf; at most 511 characters.
@@ -58,10 +60,10 @@ std::string format(const char* pattern, Args... args) {
 std::string percent(double fraction);
 
 /// Reads a file, or standard input if `path` is "-".
-/// @throws std::runtime_error
+/// @throws std::runtime_error if the file cannot be read or is empty.
 std::string read_text(const std::string& path);
 
-/// @throws std::runtime_error
+/// @throws std::runtime_error if the file cannot be written.
 void write_text(const std::string& path, const std::string& text);
 
 }  // namespace remat_plan

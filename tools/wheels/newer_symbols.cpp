@@ -45,7 +45,8 @@ int stat(const char* path, struct stat* result) noexcept {
   return static_cast<int>(syscall(SYS_stat, path, result));
 }
 
-// pthread_getname_np was in libpthread until glibc 2.34.
+// pthread_getname_np was in libpthread until glibc 2.34. Calls the older symbol, which newer ones
+// have.
 int older_getname(pthread_t, char*, size_t) noexcept;
 __asm__(".symver older_getname, pthread_getname_np@GLIBC_2.12");
 int pthread_getname_np(pthread_t thread, char* name, size_t size) noexcept {

@@ -14,8 +14,8 @@
 namespace remat::detail {
 
 /// The types of records, besides strings. The first byte of a record in a file is 2 plus the
-/// position of its type here, or kStringKind. The numbers are part of the format: only append
-/// types.
+/// position of its type here; for a string it is kStringKind. These numbers are part of the format,
+/// so only append types.
 using RecordTypes =
     std::tuple<RecordedLayout, OpEvent, MemoryEvent, SaveEvent, LoadEvent, NodeEvent, RegionEvent,
                ReplayEvent, CallEvent, MarkEvent, ProcessEvent, ThreadEvent, PlanEvent>;
@@ -33,10 +33,11 @@ constexpr uint8_t kind_of() {
 template <class Type, class Event>
 concept Is = std::same_as<std::remove_const_t<Type>, Event>;
 
-// visit_fields(event, fields) passes each field that a file stores after the event's kind to
-// `fields`, which has time(TimeNs&), number(unsigned&), signed_number(int64_t&), flag(bool&),
-// string(id&), layout(LayoutId&), choice(enumeration&, last), sizes(vector&), all(vector&) for
-// vectors of types with fields, and expect(is_valid, fault) for conditions that a reader checks.
+// visit_fields(event, fields) calls a member of `fields` for each field that a file stores after
+// the event's kind. The members are time(TimeNs&), number(unsigned&), signed_number(int64_t&),
+// flag(bool&), string(id&), layout(LayoutId&), choice(enumeration&, last), sizes(vector&),
+// all(vector&) for vectors of types with fields, and expect(is_valid, fault) for conditions that a
+// reader checks.
 
 void visit_fields(Is<RecordedTensor> auto& tensor, auto& fields) {
   fields.layout(tensor.layout);

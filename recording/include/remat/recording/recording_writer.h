@@ -26,7 +26,7 @@ namespace remat::detail {
 /// follow. Signed numbers have their sign in the lowest bit.
 class ByteWriter {
  public:
-  /// Appends the event. Within a block, a time is stored as the difference to the time before.
+  /// Appends the event. A time is stored as the difference to the previous time in the block.
   template <class Event>
   void add(const Event& event) {
     make_room(kMostOfFields);
@@ -45,7 +45,7 @@ class ByteWriter {
   /// Valid until the next call of another member.
   std::string_view bytes() const { return {bytes_.data(), size_}; }
 
-  /// Begins the next block.
+  /// Empties the buffer, for the next block.
   void clear() {
     size_ = 0;
     last_ns_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Names of regions and calls by their numbers, and without numbers.
+// Labels of regions, names of calls, and labels in which stars stand for numbers.
 #pragma once
 
 #include <cctype>
@@ -36,7 +36,7 @@ class RegionLabels {
       policies_.emplace(std::pair(call.region, call.name), call.policy);
   }
 
-  /// The region's label; "region 7" if the recording has none. Empty for no region.
+  /// The label of region 7, or "region 7" if the recording has no label of it. Empty for region 0.
   std::string of(uint64_t region) const {
     if (region == 0) return "";
     const auto known = labels_.find(region);

@@ -11,8 +11,8 @@
 
 namespace remat {
 
-/// The units that are replayed separately: the segments of the cuts, numbered from 0, then the
-/// groups, then added segments. All are inside the root.
+/// The units that are replayed separately. Their numbers begin with the segments of the cuts, then
+/// come the groups, then added segments. The root is the whole tape, around all units.
 class REMAT_API CutTree {
  public:
   static constexpr size_t kRoot = ~size_t{0};
@@ -42,11 +42,12 @@ class REMAT_API CutTree {
   /// The unit directly inside the root that contains the segment.
   size_t outermost(size_t segment) const;
 
-  /// `unit`, which is kRoot or directly inside the root, and all units inside `unit`, each after
-  /// the units that it contains.
+  /// Returns `unit`, unless it is kRoot, and all units inside it, each after the units that it
+  /// contains. `unit` must be kRoot or directly inside the root.
   std::vector<size_t> inside(size_t unit) const;
 
-  /// Makes `segment` the last, so the groups around it end, too. Call it before add_segment().
+  /// Makes `segment` the last planned one, so the groups around it end with it. Call it before the
+  /// first add_segment().
   void end_with(size_t segment);
   /// Adds a segment inside the root or, if cuts are made while the tape is recorded, inside the
   /// group of all segments.

@@ -40,7 +40,7 @@ class CutUnits {
   /// Opens the units that begin with this segment and record. `is_planned`: false for an added
   /// segment, for which the cuts have no policy.
   void open(size_t segment, size_t record, bool is_planned);
-  /// Ends the units whose last segment is `segment`; their records are those before `record`.
+  /// Ends the units whose last segment is `segment`. `record` is the first record after them.
   void end(size_t segment, size_t record);
 
   /// The tape ends with `records` records, so units that were not reached are empty.
@@ -50,8 +50,8 @@ class CutUnits {
   void end_with(size_t segment) { tree_.end_with(segment); }
   void add_segment();
 
-  /// Adds a slot to the group for the value in `tensor`, which one unit of the group makes for
-  /// others. Returns false if the value has a slot already.
+  /// Adds a slot to `group` for the value of `tensor`, because one unit of the group makes the
+  /// value and another reads it. Returns false if the value has a slot already.
   bool add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size_t group);
 
   /// Call it when `top`, a unit directly inside the root, and the next such unit have ended. The
@@ -60,9 +60,9 @@ class CutUnits {
 
   /// True if slots have died since the inputs were found.
   bool has_new_dead_slots() const { return live_slots() != live_slots_; }
-  /// Finds all inputs again, because all kept values are known by now, and branches that the
-  /// program has dropped need no inputs. With `begin_earlier`, a unit that misses values begins at
-  /// the start of the tape. Group slots that no unit reads any more are given up.
+  /// Finds all inputs again when the function has returned. By then all kept values are known, and
+  /// slots that autograd has freed need no inputs. With `begin_earlier`, a unit that misses values
+  /// begins at the start of the tape. Group slots that no unit reads any more are given up.
   void find_inputs_again(bool begin_earlier);
 
   /// Throws a ValueError if a unit reads a value that neither the unit makes nor anybody keeps.
@@ -87,7 +87,7 @@ class CutUnits {
   void finish();
 
  private:
-  /// By value: index of its slot, and its CutValue, which is null if no unit reads the slot.
+  /// Maps a value to its slot's index and to its CutValue, which is null if no unit reads the slot.
   using GroupSlots = std::unordered_map<uint32_t, std::pair<size_t, std::shared_ptr<CutValue>>>;
 
   void open_unit(size_t unit, size_t segment, bool is_planned);

@@ -41,7 +41,7 @@ class REMAT_API CutValues {
 
   /// Call it before a write to the value's memory. Returns the number of bytes that were copied.
   size_t before_write(uint32_t value, const at::Tensor& tensor);
-  /// An op like t_() has given `tensor` a new version, but has written no data.
+  /// Notes that an op like t_() has given `tensor` a new version, but has written no data.
   void laid_out_anew(uint32_t value, const at::Tensor& tensor);
 
   /// Call it when the open unit directly inside the root ends. Holds its values until drop_ended().
@@ -67,7 +67,7 @@ class REMAT_API CutValues {
   bool has_late_readers_ = false;
 };
 
-/// The values that Cuts::keep lists, while the records that make them are recorded.
+/// Finds the values that Cuts::keep lists while the records that make them are recorded.
 class REMAT_API ListedValues {
  public:
   /// A listed value that the current record has made.
@@ -92,8 +92,8 @@ class REMAT_API ListedValues {
   bool has_made() const { return !made_.empty(); }
   c10::SmallVector<Made, 2> take_made() { return std::exchange(made_, {}); }
 
-  /// Throws a ValueError that begins with `where` if the function's `records` records made not all
-  /// listed values.
+  /// Throws a ValueError that begins with `where` if the function's records, `records` of them,
+  /// have not made all listed values.
   void check_done(const std::string& where, size_t records) const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Memory that a tape allocates once it differs from its plan, and how much of it would cross a cut.
+// Memory that a tape allocates, and how much of it would cross a cut that no plan has made.
 #pragma once
 
 #include <c10/core/Storage.h>
@@ -19,14 +19,17 @@ namespace remat {
 /// Use it on the forward's thread.
 /// Note [Where the rest is cut]: after a difference from the plan, the rest of a tape gets new
 /// cuts. All values that cross such a cut are kept, even if autograd saves none of them, so a bad
-/// cut costs memory. Therefore a cut comes where few bytes would cross: live memory made since the
-/// difference that is neither saved nor kept. The first cut may let the bytes of a segment cross,
-/// plus the bytes copied so far; a later cut, the bytes that its segment has saved. If there is no
-/// such position, autograd keeps the rest, or the rest is one segment.
+/// cut costs memory. Therefore a cut is made only where few bytes of live memory would cross it,
+/// not counting memory that is saved or kept. At the first cut, at most `segment_bytes` plus the
+/// bytes copied since the difference may cross. At a later cut, no more bytes may cross than the
+/// segment before the cut has saved. If no position qualifies for the first cut, autograd keeps
+/// everything to the end. If none qualifies for a later cut, the last segment runs to the end.
+/// A tape with PlannedCuts::while_recorded has no plan, so all its cuts are made like later ones.
 class RestMemory {
  public:
   /// `segment_bytes`: new memory in a segment of the rest (PlannedCuts::rest_bytes). `without_cpu`:
-  /// do not count CPU memory. `grows`: segments may grow much larger, and are looked at less often.
+  /// do not count CPU memory. `grows`: PlannedCuts::while_recorded; segments may grow much larger
+  /// than `segment_bytes`, and the larger the open one is, the less often a cut is looked for.
   RestMemory(size_t segment_bytes, bool without_cpu, bool grows)
       : segment_bytes_(segment_bytes), without_cpu_(without_cpu), grows_(grows) {}
 
@@ -36,7 +39,7 @@ class RestMemory {
     made_bytes_ += storage.nbytes();
     made_.push_back({value, storage.nbytes(), storage.getWeakStorageImpl()});
   }
-  /// Call it while the tape is as planned: forgets the memory made so far.
+  /// Forgets the memory made so far. Call it while the tape is compared with a plan and is equal.
   void forget_planned() { made_.clear(); }
 
   /// Notes that the storages which the record has written have new values.
@@ -48,7 +51,8 @@ class RestMemory {
     }
   }
 
-  /// Notes that, since the difference, kept memory was copied before a write; autograd copies none.
+  /// Adds bytes that were copied because kept memory was about to be overwritten. Autograd makes no
+  /// such copies, so a cut that ends them may cost as many bytes.
   void copied(size_t bytes) { copied_bytes_ += bytes; }
 
   void begin_segment() {
@@ -56,14 +60,16 @@ class RestMemory {
     next_look_ = segment_bytes_;
   }
 
-  /// Bytes allocated since the last cut of the rest or, without one, since the tape's beginning.
+  /// Bytes allocated since the last unplanned cut or, without one, since the tape's beginning.
   size_t made_bytes() const { return made_bytes_; }
 
-  /// True if the open segment has allocated enough since the last look for a cut to look again.
+  /// True if it is time to look for a cut again, because the open segment has allocated enough
+  /// since the last look.
   bool is_look_due() const { return made_bytes_ >= next_look_; }
 
-  /// Bytes of live memory that would cross a cut here: all but the values for which is_held() is
-  /// true (saved or kept ones). After this call is_look_due() is false for a while.
+  /// Bytes of live memory that would cross a cut here, without values for which is_held() is true:
+  /// saved and kept ones or, with PlannedCuts::while_recorded, those of other segments, which cross
+  /// cuts already. Counts as a look, so is_look_due() is false for a while.
   size_t bytes_to_cross(c10::function_ref<bool(uint32_t value)> is_held) {
     constexpr size_t kLooks = 8;  // Looks while a segment grows by its usual size.
     next_look_ = made_bytes_ + std::max(segment_bytes_, grows_ ? made_bytes_ : 0) / kLooks;

@@ -33,12 +33,11 @@ namespace remat {
 ///
 /// Note [What crosses a cut]: when an op reads a value that another segment made, the forward keeps
 /// the tensor or, if a group contains both segments, adds a slot for the value to the smallest such
-/// group. Inputs of a unit directly inside the root are found when that unit and the next one have
-/// ended, because then all slots of the first unit are known, and all values that the second unit
-/// keeps of it. Each segment and group of the first unit then holds its inputs, and other values
-/// are given up. A later unit that reads a value of the first unit keeps the value. When the
-/// function has returned, the first unit uses this value as an input, too, and does not recompute
-/// it.
+/// group. The inputs of a unit U directly inside the root are found when U and the next such unit
+/// have ended, because by then all slots of U are known, and so are the values of U that the next
+/// unit keeps. Each segment and group in U then holds its inputs, and other values of U are given
+/// up. If a unit after these two reads a value of U, the forward keeps the value, and when the
+/// function has returned, U uses the value as an input, too, and does not recompute it.
 ///
 /// Note [A tape that differs from its plan]: cuts that were made for another tape are valid up to
 /// the first difference. Slots and records before the difference are as planned, so Cuts::keep
@@ -83,7 +82,8 @@ class TapeCutter {
     if (listed_.has_made()) keep_listed();
   }
 
-  /// Notes that the open segment allocates memory, `value`, in place of `original`.
+  /// Notes that the open segment allocates memory with `value` in place of the memory of
+  /// `original`.
   void made_memory(uint32_t value, uint32_t original) {
     if (comparison_) comparison_->add_memory(value, original);
   }
@@ -112,7 +112,7 @@ class TapeCutter {
   /// Notes that a rule gives SAVE or OFFLOAD to the op that has just made the value.
   void save(const TapeRef& ref, const at::Tensor& tensor, bool is_outside, Policy policy);
 
-  /// An op like t_() has given `tensor` a new version, but has written no data.
+  /// Notes that an op like t_() has given `tensor` a new version, but has written no data.
   void laid_out_anew(uint32_t value, const at::Tensor& tensor) {
     kept_.laid_out_anew(value, tensor);
   }
@@ -169,7 +169,7 @@ class TapeCutter {
   Phase phase_ = Phase::kPlan;
   NextCut next_cut_ = NextCut::kPlanned;
   size_t segment_ = 0;
-  std::optional<size_t> ended_;  // Ended last of the units directly inside the root.
+  std::optional<size_t> ended_;  // Unit directly inside the root, not closed yet.
 };
 
 }  // namespace remat

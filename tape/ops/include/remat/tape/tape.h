@@ -66,8 +66,9 @@ struct TapeOutput {
   TapeRef ref;
 };
 
-/// Memory that a replay allocates for an op that overwrites it. If another unit of a cut tape
-/// called empty() for the memory, the unit allocates its own, because unwritten memory is not kept.
+/// Memory that a replay allocates for an op that overwrites it. If the memory was made by empty()
+/// in another unit of a cut tape, the op's unit allocates new memory, because unwritten memory is
+/// not kept across cuts.
 struct TapeMemory {
   size_t size_bytes;
   c10::Device device;
@@ -76,8 +77,8 @@ struct TapeMemory {
 
 /// A write by a record to a storage.
 struct TapeWrite {
-  uint32_t before;  ///< The values before and after the write.
-  uint32_t after;
+  uint32_t before;  ///< The storage's value before the write.
+  uint32_t after;   ///< The storage's value after the write.
 };
 
 /// Consecutive entries of one of a tape's lists.
@@ -94,22 +95,23 @@ struct TapeRecord {
   TapeRange refs{};
   TapeRange outputs{};
   TapeRange writes{};
-  TapeRange generators{};  ///< States before the op of the generators that the op drew from.
+  TapeRange generators{};  ///< Generators that the op drew from, with their states before it.
   bool grad_mode = true;   ///< Grad mode of the call; some ops return less when it is off.
   uint64_t tensors = 0;    ///< Bit i: argument i is a tensor.
   uint64_t lists = 0;      ///< Bit i: argument i is a list. Both bits: a list of optional tensors.
 };
 
-/// The content of a slot.
+/// The content that a replay gives to a slot.
 struct TapeSlot {
-  /// Content that no record makes: either `held`, or `unflatten` and `parts`.
+  /// Only `held` is set for a tensor that no record makes, only the others for a tensor subclass.
   struct Special {
-    std::shared_ptr<const torch::autograd::SavedVariable> held;  ///< A tensor made inside an op.
-    Unflatten unflatten;  ///< Rebuilds a tensor subclass of `parts`: Note [Wrappers on a tape].
+    std::shared_ptr<const torch::autograd::SavedVariable> held;
+    Unflatten unflatten;  ///< Makes the subclass from `parts`: Note [Wrappers on a tape].
     std::vector<TapeSlot> parts;
   };
 
-  /// For a tensor subclass on a cut tape, the inner tensor that the function has made, if any.
+  /// The tensor's value. Undefined for a held tensor. For a tensor subclass: on a cut tape the
+  /// inner tensor that a record makes, if there is one, else undefined.
   TapeRef ref;
   std::shared_ptr<const Special> special{};  ///< Set for a held tensor or a subclass.
   uint64_t hash = 0;  ///< Hash of the tensor's bytes, if has_hashes(); 0: not compared.
@@ -143,7 +145,8 @@ class REMAT_API Tape {
  public:
   const std::vector<TapeRecord>& records() const { return records_; }
   const std::vector<TapeValue>& values() const { return values_; }
-  /// The whole tape as one part; for a cut tape, its segments, then its groups.
+  /// The whole tape as one part; for a cut tape, its planned segments, its groups, and then
+  /// segments that were added while it was recorded.
   const std::vector<TapePart>& parts() const { return parts_; }
   c10::ArrayRef<c10::IValue> arguments(const TapeRecord& record) const {
     return c10::ArrayRef<c10::IValue>(arguments_.data() + record.first_argument,
@@ -179,7 +182,8 @@ class REMAT_API Tape {
   /// none. May replay outer regions.
   at::Tensor unpack_outside(size_t number) const;
 
-  /// True if the tape holds a leaf on that storage itself: the leaf's memory may be exchanged.
+  /// True if the tape holds the tensor on that outside storage directly (a weight or a cast), not
+  /// as a SavedVariable. The program may have given such a tensor other memory.
   bool holds_itself(size_t outside) const {
     return outside < outside_.size() && outside_[outside].leaf.defined();
   }

@@ -48,20 +48,21 @@ class REMAT_API TrustedOps {
 ///
 /// Note [Trusting a tape]: the dispatcher does not see writes through a raw pointer. So the values
 /// that the first forward saves are hashed, and its replay is compared with these hashes. Later
-/// tapes with the same ops are trusted. If a tape goes on with other ops, the values that it saves
-/// from there on are hashed and compared, too. A dispatch mode that the function opens may compute
-/// anything in place of an op, so such a tape is never trusted.
+/// tapes with the same ops are trusted. If a tape begins with trusted ops and goes on with others,
+/// the values that it saves from there on are hashed and compared, too. A dispatch mode that the
+/// function opens may compute anything in place of an op, so such a tape is never trusted.
 class REMAT_API TapeTrust {
  public:
   static TapeTrust of(const std::string& region_name, const RegionBody& body);
 
   struct Advice {
-    bool refused = false;  ///< No tape could be recorded before, so call the function.
+    bool refused = false;  ///< refuse() was called before, so replays must call the function.
     TrustedOps trusted{};  ///< Op sequences that need no hashes.
   };
   Advice advice() const;
 
-  /// Call it when no tape can be recorded. Returns true the first time, when the caller must warn.
+  /// Call it when no tape can be recorded, or when a replay gave other values than the forward.
+  /// Returns true the first time; a caller that could not record a tape must warn then.
   bool refuse() const;
 
   /// Call it when a replay of these ops has given the right values.

@@ -23,6 +23,7 @@
 
 namespace remat {
 
+/// The op that runs or ran last, while its record is made.
 struct RecordedOp {
   struct Write {
     at::Tensor tensor;
@@ -34,7 +35,7 @@ struct RecordedOp {
   bool runs = false;
   bool has_run = false;  ///< The op has run; its results are being recorded.
   bool makes_views = false;
-  std::optional<Policy> save_next;
+  std::optional<Policy> save_next;  ///< Policy with which the op's results are to be kept.
   TapeRecord record{};
   c10::SmallVector<TapeRef, 8> given;  ///< The op's tensor arguments.
   FirstPosition<const c10::TensorImpl*> given_tensors;
@@ -56,8 +57,8 @@ class SlotRecorder {
 
   /// Adds the next slot of the region (on a cut tape: of the open segment), which is for `tensor`.
   void add(const at::Tensor& tensor);
-  /// Adds the next slot, which is for `copy`: a copy of `original` or of its whole storage, with
-  /// the bytes as they are now or, if `after_op`, after the running op.
+  /// Adds the next slot, which is for `copy`, a copy of `original` or of its whole storage. If
+  /// `after_op`, the copy has the bytes that the running op leaves; else the bytes from before it.
   void add_copy(const at::Tensor& copy, const at::Tensor& original, bool after_op);
   /// Call it when the recorded op has run. Fills the slots that the op has added.
   void end_op();
@@ -72,7 +73,8 @@ class SlotRecorder {
   /// Number of slots, over all segments of a cut tape.
   size_t count() const { return count_; }
 
-  /// Call it when the function has returned: the tape takes tensors of slots that no record fills.
+  /// Call it when the function has returned. Gives the tape the tensors of slots that no record
+  /// fills.
   void finish();
 
  private:

@@ -68,9 +68,9 @@ class TapeRecorder final : public SegmentPolicies {
   /// Notes that a dispatch mode which the function has opened handles the next op, and may compute
   /// something else: see Note [Trusting a tape].
   void note_mode();
-  /// Notes that the next op runs under other settings than the region began with.
+  /// Gives up, because the next op runs under other settings than the region began with.
   void note_settings(const OpCall& call);
-  /// Notes that the next op runs on another stream or device than the region began with.
+  /// Gives up, because the next op runs on another stream or device than the region began with.
   void note_streams(const OpCall& call);
   /// Call before_op() after the scope has entered all arguments in its table.
   void before_op(const OpCall& call);

@@ -23,8 +23,8 @@ inline uint32_t narrow(size_t number) {
   return static_cast<uint32_t>(number);
 }
 
-/// Largest memory without a write that a tape holds. If an op writes parts of the memory (x[i] =
-/// y), kMaxUnwrittenBytesOfPart is the limit.
+/// Limit on memory that no op has written and that a tape holds a copy of. If the op that uses the
+/// memory writes a part of it (x[i] = y), the limit is kMaxUnwrittenBytesOfPart.
 constexpr size_t kMaxUnwrittenBytes = 4096;
 constexpr size_t kMaxUnwrittenBytesOfPart = size_t{4} << 20;
 constexpr const char* kUnwritten = "more than 4,096 bytes that no op wrote, after empty()";
@@ -62,7 +62,8 @@ class ValueRecorder {
   /// `value` in the layout of `tensor`.
   TapeRef ref_in(uint32_t value, const at::Tensor& tensor);
 
-  /// add_made(): the current record has made the tensor's memory. add_written(): it wrote there.
+  /// add_made(): adds a value for memory that the current record has made. add_written(): adds one
+  /// for memory that the record has written.
   uint32_t add_made(const at::Tensor& tensor, bool is_uninitialised);
   uint32_t add_written(const at::Tensor& tensor, Origin origin);
   /// Adds a TapeMemory, which the open unit allocates for `tensor` in place of value `original`.
@@ -76,8 +77,8 @@ class ValueRecorder {
   /// Like adopt(), but without holding bytes, because the next op overwrites the unwritten memory.
   void adopt_memory(const at::Tensor& tensor);
 
-  /// set_outside(): a SAVE call has written outside storage `number`. reset_outside(): the storage
-  /// has been given back the bytes from before the region's writes.
+  /// set_outside(): a SAVE call has written outside storage `number`, whose bytes are CallProduct
+  /// `product` now. reset_outside(): the bytes from before the region's writes have been put back.
   void set_outside(size_t number, size_t product);
   void reset_outside(size_t number);
 
@@ -87,7 +88,7 @@ class ValueRecorder {
   bool hold_unwritten(const at::Tensor& tensor, TapeRef& ref, size_t max_bytes);
 
   /// Call it before a write to `tensor`, which has `value`. If the tape holds an alias of `tensor`,
-  /// the tape holds a copy instead.
+  /// replaces the alias by a copy.
   void before_write(const at::Tensor& tensor, uint32_t value);
   void note_version(const at::Tensor& tensor, uint32_t value);
 

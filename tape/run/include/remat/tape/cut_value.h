@@ -37,7 +37,8 @@ class CutValue {
 
   uint32_t value() const { return value_; }
 
-  /// Values with fewer groups around them are fetched first; values kept by the forward are last.
+  /// Number of groups around the group that makes the value; the largest size_t for a value that
+  /// the forward keeps. A replay fetches values in ascending order of this number.
   size_t groups_around() const { return groups_around_; }
 
   /// The kept value; null if a group makes the value.
@@ -45,7 +46,7 @@ class CutValue {
   const CallProduct* kept() const { return kept_ ? &*kept_ : nullptr; }
 
   /// Returns a tensor on the value's memory, which the caller must not write. May replay groups and
-  /// outer regions.
+  /// outer regions. `reader` is the label of the unit that reads, for errors.
   at::Tensor fetch(const std::string& reader) const {
     if (slot_) return group_->load(*slot_);
     return kept_->unpack_to_read(kept_->held(), [&] {

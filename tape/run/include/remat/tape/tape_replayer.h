@@ -50,8 +50,8 @@ class REMAT_API TapeReplayer final : public Replayer {
                    c10::ArrayRef<std::shared_ptr<const CutValue>> inputs,
                    ReplayedSlots& slots) const;
 
-  /// Call it when a part has been replayed for the first time. If the tape has hashes, the replay
-  /// has compared the part.
+  /// Call it when a part has been replayed for the first time. A tape with hashes becomes trusted
+  /// when all parts have been, because each replay has compared its part.
   void note_compared() const;
 
   void visit_inputs(c10::function_ref<void(const RegionInput&)> visit) const override {

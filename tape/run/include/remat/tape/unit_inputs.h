@@ -20,7 +20,7 @@
 namespace remat {
 
 /// The values from which a unit's replays start. An input is freed with the last live slot that is
-/// made from it. Set on the forward's thread; everything else may be called from any thread.
+/// made from it. Call set() on the forward's thread, and other members on any thread.
 class REMAT_API UnitInputs {
  public:
   using Values = std::vector<std::shared_ptr<const CutValue>>;
