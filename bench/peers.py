@@ -34,11 +34,20 @@ def print_heads(heads):
     print("|---" * len(heads) + "|")
 
 
+# By policy: the parts of a block that are saved, and those of them whose results the replay reads.
+PARTS = {
+    "full": ((), ()),
+    "matmul": (("qkv", "proj", "fc1", "fc2"), ("qkv", "proj", "fc1")),
+    "attn": (("sdpa",), ("sdpa",)),
+    "allbutpw": (("ln1", "qkv", "sdpa", "proj", "ln2", "fc1", "fc2"), ("proj", "fc1")),
+}
+
+
 class Peer:
     """Plain PyTorch, and the interface of the other peers."""
 
     name = "plain"
-    has_regions = False  # True if parts of a checkpoint can be saved by name
+    policies = {"full": set()}  # the policies that the peer can express
 
     def set_policy(self, policy):
         """Selects the ops that checkpoints save, for peers that choose by op."""
@@ -67,52 +76,34 @@ _ATTENTION = {_ATEN._scaled_dot_product_flash_attention_for_cpu.default}
 
 
 class Selective(Peer):
-    """Torch's selective checkpointing: by lists of ops where a policy is set, else by a flag that save_region sets."""
+    """Torch's selective checkpointing, which saves the ops of a list."""
 
     name = "sac"
-    has_regions = True
-    LISTS = {
+    policies = {
         "full": set(),
         "matmul": _MATMULS,
         "attn": _ATTENTION,
         "allbutpw": _MATMULS | _ATTENTION | {_ATEN.native_layer_norm.default},
     }
 
-    def __init__(self):
-        self.ops, self.depth = None, 0
-
     def set_policy(self, policy):
-        self.ops = self.LISTS.get(policy)
+        self.ops = self.policies[policy]
 
     def checkpoint(self, fn, name):
         ops = self.ops
 
         def policy(context, op, *args, **kwargs):
-            is_saved = self.depth > 0 if ops is None else op in ops
             kinds = torch_checkpoint.CheckpointPolicy
-            return kinds.MUST_SAVE if is_saved else kinds.PREFER_RECOMPUTE
+            return kinds.MUST_SAVE if op in ops else kinds.PREFER_RECOMPUTE
 
         contexts = functools.partial(torch_checkpoint.create_selective_checkpoint_contexts, policy)
         return functools.partial(torch_checkpoint.checkpoint, fn, use_reentrant=False, context_fn=contexts)
-
-    def save_region(self, fn, name):
-        if self.ops is not None:
-            return fn
-
-        def run(*args):
-            self.depth += 1
-            try:
-                return fn(*args)
-            finally:
-                self.depth -= 1
-
-        return run
 
 
 class Regions(Peer):
     """remat_meta, torch_remat, and any module with their API. Each call of a part makes a new named call."""
 
-    has_regions = True
+    policies = PARTS
 
     def __init__(self, name, module, **options):
         self.name, self.module, self.options = name, importlib.import_module(module), options
@@ -183,28 +174,6 @@ def gradients(forward, seed, leaves):
     return [leaf.grad.clone() for leaf in leaves]
 
 
-def chain_body(peer, mode, count):
-    """Returns a function of `count` tiny ops, and its leaves. Modes: "recompute"; "save", each op a save region; "half", every
-    second op a save region; "save1", one save region around all."""
-    torch.manual_seed(0)
-    a = (torch.rand(8) * 0.1 + 0.5).requires_grad_()
-    b = torch.ones(8).requires_grad_()
-    kinds = (lambda y: torch.add(y, a), lambda y: torch.mul(y, b), F.gelu)
-    saves = {"save": lambda i: True, "half": lambda i: i % 2 == 1}.get(mode, lambda i: False)
-    ops = [(f"op{i}", kinds[i % 3], saves(i)) for i in range(count)]
-
-    def body(y):
-        for name, op, is_saved in ops:
-            if is_saved:
-                y = peer.save_region(op, name)(y)
-                peer.needs_tensor(y)
-            else:
-                y = op(y)
-        return y
-
-    return (lambda y: peer.save_region(body, "all")(y)) if mode == "save1" else body, (a, b)
-
-
 def call(name, fn, *args):
     return fn(*args)
 
@@ -229,7 +198,7 @@ class Block(torch.nn.Module):
         q, k, v = (t.unflatten(2, (self.heads, -1)).transpose(1, 2) for t in qkv.chunk(3, -1))
         x = x + self.drop(run("proj", self.out, run("sdpa", attend, q, k, v)))
         hidden = F.gelu(run("fc1", self.up, run("ln2", self.other_norm, x)), approximate="tanh")
-        return run("tail", torch.add, x, self.drop(run("fc2", self.down, hidden)))
+        return x + self.drop(run("fc2", self.down, hidden))
 
 
 class Gpt(torch.nn.Module):
@@ -251,24 +220,13 @@ class Gpt(torch.nn.Module):
         return F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
 
 
-# By policy: the parts of a block that are saved, and those of them whose results the replay reads.
-POLICIES = {
-    "full": ((), ()),
-    "full_tail": (("fc2", "tail"), ()),
-    "matmul": (("qkv", "proj", "fc1", "fc2", "tail"), ("qkv", "proj", "fc1")),
-    "attn": (("sdpa",), ("sdpa",)),
-    "attn_tail": (("sdpa", "fc2", "tail"), ("sdpa",)),
-    "allbutpw": (("ln1", "qkv", "sdpa", "proj", "ln2", "fc1", "fc2", "tail"), ("proj", "fc1")),
-}
-
-
 def checkpointed_gpt(shape, peer, policy):
     """Returns a function from nothing to the loss of a GPT of which each block is a checkpoint, and the parameters."""
     torch.manual_seed(0)
     width, heads, length, batch, layers, vocabulary = shape
     model = Gpt(width, heads, length, layers, vocabulary)
     tokens = torch.randint(0, vocabulary, (batch, length))
-    saved, needed = POLICIES.get(policy, ((), ()))
+    saved, needed = PARTS.get(policy, ((), ()))
 
     def run(name, fn, *args):
         if name not in saved:
