@@ -34,11 +34,20 @@ def print_heads(heads):
     print("|---" * len(heads) + "|")
 
 
+# By policy: the parts of a block that are saved, and those of them whose results the replay reads.
+PARTS = {
+    "full": ((), ()),
+    "matmul": (("qkv", "proj", "fc1", "fc2"), ("qkv", "proj", "fc1")),
+    "attn": (("sdpa",), ("sdpa",)),
+    "allbutpw": (("ln1", "qkv", "sdpa", "proj", "ln2", "fc1", "fc2"), ("proj", "fc1")),
+}
+
+
 class Peer:
     """Plain PyTorch, and the interface of the other peers."""
 
     name = "plain"
-    has_regions = False  # True if parts of a checkpoint can be saved by name
+    policies = {"full": set()}  # the policies that the peer can express
 
     def set_policy(self, policy):
         """Says which ops later checkpoints save, for peers that choose by op. `policy`: a key of POLICIES, "none" or None."""
@@ -67,52 +76,38 @@ _ATTENTION = {_ATEN._scaled_dot_product_flash_attention_for_cpu.default}
 
 
 class Selective(Peer):
+<<<<<<< HEAD
     """Torch's selective checkpointing. Saves the ops that LISTS has for the policy; without a policy, ops in a save_region()."""
+=======
+    """Torch's selective checkpointing, which saves the ops of a list."""
+>>>>>>> h52
 
     name = "sac"
-    has_regions = True
-    LISTS = {
+    policies = {
         "full": set(),
         "matmul": _MATMULS,
         "attn": _ATTENTION,
         "allbutpw": _MATMULS | _ATTENTION | {_ATEN.native_layer_norm.default},
     }
 
-    def __init__(self):
-        self.ops, self.depth = None, 0
-
     def set_policy(self, policy):
-        self.ops = self.LISTS.get(policy)
+        self.ops = self.policies[policy]
 
     def checkpoint(self, fn, name):
         ops = self.ops
 
         def policy(context, op, *args, **kwargs):
-            is_saved = self.depth > 0 if ops is None else op in ops
             kinds = torch_checkpoint.CheckpointPolicy
-            return kinds.MUST_SAVE if is_saved else kinds.PREFER_RECOMPUTE
+            return kinds.MUST_SAVE if op in ops else kinds.PREFER_RECOMPUTE
 
         contexts = functools.partial(torch_checkpoint.create_selective_checkpoint_contexts, policy)
         return functools.partial(torch_checkpoint.checkpoint, fn, use_reentrant=False, context_fn=contexts)
-
-    def save_region(self, fn, name):
-        if self.ops is not None:
-            return fn
-
-        def run(*args):
-            self.depth += 1
-            try:
-                return fn(*args)
-            finally:
-                self.depth -= 1
-
-        return run
 
 
 class Regions(Peer):
     """Checkpoints of a module with torch_remat's API: torch_remat or remat_meta. Each call of a part makes a new named call."""
 
-    has_regions = True
+    policies = PARTS
 
     def __init__(self, name, module, **options):
         self.name, self.module, self.options = name, importlib.import_module(module), options
@@ -183,6 +178,7 @@ def gradients(forward, seed, leaves):
     return [leaf.grad.clone() for leaf in leaves]
 
 
+<<<<<<< HEAD
 def chain_body(peer, mode, count):
     """Returns a function of `count` tiny ops, and its leaves. Modes: "recompute", nothing is saved; "save", each op is in a
     save_region() of its own; "half", every second op is; "save1", all ops are in a single save_region()."""
@@ -205,6 +201,8 @@ def chain_body(peer, mode, count):
     return (lambda y: peer.save_region(body, "all")(y)) if mode == "save1" else body, (a, b)
 
 
+=======
+>>>>>>> h52
 def call(name, fn, *args):
     return fn(*args)
 
@@ -229,7 +227,7 @@ class Block(torch.nn.Module):
         q, k, v = (t.unflatten(2, (self.heads, -1)).transpose(1, 2) for t in qkv.chunk(3, -1))
         x = x + self.drop(run("proj", self.out, run("sdpa", attend, q, k, v)))
         hidden = F.gelu(run("fc1", self.up, run("ln2", self.other_norm, x)), approximate="tanh")
-        return run("tail", torch.add, x, self.drop(run("fc2", self.down, hidden)))
+        return x + self.drop(run("fc2", self.down, hidden))
 
 
 class Gpt(torch.nn.Module):
@@ -251,6 +249,7 @@ class Gpt(torch.nn.Module):
         return F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
 
 
+<<<<<<< HEAD
 # For each policy, the parts of a block that are saved, and those saved parts whose results the replay reads.
 POLICIES = {
     "full": ((), ()),
@@ -262,6 +261,8 @@ POLICIES = {
 }
 
 
+=======
+>>>>>>> h52
 def checkpointed_gpt(shape, peer, policy):
     """Returns a function without arguments that computes the loss of a GPT, and the GPT's parameters. Each block is a
     checkpoint, unless `policy` is "none"."""
@@ -269,7 +270,7 @@ def checkpointed_gpt(shape, peer, policy):
     width, heads, length, batch, layers, vocabulary = shape
     model = Gpt(width, heads, length, layers, vocabulary)
     tokens = torch.randint(0, vocabulary, (batch, length))
-    saved, needed = POLICIES.get(policy, ((), ()))
+    saved, needed = PARTS.get(policy, ((), ()))
 
     def run(name, fn, *args):
         if name not in saved:

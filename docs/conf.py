@@ -45,7 +45,7 @@ nitpick_ignore_regex = [
     ("py:.*", r"(?!remat_meta\.)\w+\..*"),
     ("py:.*", r"(.*\.)?_[A-Z]\w*"),
     ("cpp:.*", r"(std|at|c10|torch|detail|remat::detail)(::.*)?|remat|u?int[0-9]+_t|size_t"),
-    ("cpp:.*", "Replayer|StepRecording|Tape"),  # headers only declare these classes, for pointers
+    ("cpp:.*", "PlannedCuts|Replayer|StepRecording|Tape"),  # headers only declare these classes, for pointers
 ]
 
 

@@ -16,7 +16,7 @@ struct PlannedCuts;
 
 /// Cuts for CheckpointOptions::plan, with replay = kTape, that make the measured function run as
 /// planned. A step that runs other ops or makes more memory leaves the plan at the first
-/// difference, and is cut every few MB from there on: see PlannedCuts::expected. For a plan with
+/// difference, and is cut every few MB from there on: see `PlannedCuts`. For a plan with
 /// OFFLOAD, CheckpointOptions::offload_store must be the engine that the plan was made for. Any
 /// thread. Throws ValueError for an infeasible plan.
 REMAT_API std::shared_ptr<PlannedCuts> cuts_of(const MemoryPlan& plan);

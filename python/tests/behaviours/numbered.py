@@ -206,7 +206,7 @@ PEER = {
         "a result of the region lives with its holder; reading it replays nothing",
         ["Reading a result outside starts no replay"],
     ),
-    66: Behaviour("results of bare ops run again", ["A trace has a line for each op and named call"]),
+    66: Behaviour("results of bare ops run again", ["A recording has the ops of forward, replay and backward"]),
     67: Behaviour("what is kept does not depend on what an op saved", ["Named calls with many results are bitwise as without"]),
     68: Behaviour(
         "undefined tensors keep their place among the saved",
@@ -434,12 +434,18 @@ PEER = {
     136: Behaviour("a memory snapshot as annotation", [], "not in C++"),
     137: Behaviour(
         "a trace with a line per call",
-        ["Two traces of calls collect at the same time, each for its thread", "A trace has a line for each op and named call"],
-        "it has a line per op, too",
+        [
+            "Two traces of calls collect at the same time, each for its thread",
+            "A recording has the ops of forward, replay and backward",
+        ],
+        "a recording has the ops, too",
     ),
     138: Behaviour(
         "scopes of a trace",
-        ["Two traces of calls collect at the same time, each for its thread", "A trace has a line for each op and named call"],
+        [
+            "Two traces of calls collect at the same time, each for its thread",
+            "A recording has the ops of forward, replay and backward",
+        ],
     ),
     # torch.compile
     139: Behaviour("compiled regions", [], "not in C++: torch.compile"),
@@ -541,7 +547,10 @@ SEED = {
     40: Behaviour("the report by call", ["Names of one tensor share a line, other views have their own"]),
     41: Behaviour(
         "the trace",
-        ["Two traces of calls collect at the same time, each for its thread", "A trace has a line for each op and named call"],
+        [
+            "Two traces of calls collect at the same time, each for its thread",
+            "A recording has the ops of forward, replay and backward",
+        ],
     ),
 }
 
