@@ -76,11 +76,7 @@ _ATTENTION = {_ATEN._scaled_dot_product_flash_attention_for_cpu.default}
 
 
 class Selective(Peer):
-<<<<<<< HEAD
-    """Torch's selective checkpointing. Saves the ops that LISTS has for the policy; without a policy, ops in a save_region()."""
-=======
     """Torch's selective checkpointing, which saves the ops of a list."""
->>>>>>> h52
 
     name = "sac"
     policies = {
@@ -178,31 +174,6 @@ def gradients(forward, seed, leaves):
     return [leaf.grad.clone() for leaf in leaves]
 
 
-<<<<<<< HEAD
-def chain_body(peer, mode, count):
-    """Returns a function of `count` tiny ops, and its leaves. Modes: "recompute", nothing is saved; "save", each op is in a
-    save_region() of its own; "half", every second op is; "save1", all ops are in a single save_region()."""
-    torch.manual_seed(0)
-    a = (torch.rand(8) * 0.1 + 0.5).requires_grad_()
-    b = torch.ones(8).requires_grad_()
-    kinds = (lambda y: torch.add(y, a), lambda y: torch.mul(y, b), F.gelu)
-    saves = {"save": lambda i: True, "half": lambda i: i % 2 == 1}.get(mode, lambda i: False)
-    ops = [(f"op{i}", kinds[i % 3], saves(i)) for i in range(count)]
-
-    def body(y):
-        for name, op, is_saved in ops:
-            if is_saved:
-                y = peer.save_region(op, name)(y)
-                peer.needs_tensor(y)
-            else:
-                y = op(y)
-        return y
-
-    return (lambda y: peer.save_region(body, "all")(y)) if mode == "save1" else body, (a, b)
-
-
-=======
->>>>>>> h52
 def call(name, fn, *args):
     return fn(*args)
 
@@ -249,20 +220,6 @@ class Gpt(torch.nn.Module):
         return F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
 
 
-<<<<<<< HEAD
-# For each policy, the parts of a block that are saved, and those saved parts whose results the replay reads.
-POLICIES = {
-    "full": ((), ()),
-    "full_tail": (("fc2", "tail"), ()),
-    "matmul": (("qkv", "proj", "fc1", "fc2", "tail"), ("qkv", "proj", "fc1")),
-    "attn": (("sdpa",), ("sdpa",)),
-    "attn_tail": (("sdpa", "fc2", "tail"), ("sdpa",)),
-    "allbutpw": (("ln1", "qkv", "sdpa", "proj", "ln2", "fc1", "fc2", "tail"), ("proj", "fc1")),
-}
-
-
-=======
->>>>>>> h52
 def checkpointed_gpt(shape, peer, policy):
     """Returns a function without arguments that computes the loss of a GPT, and the GPT's parameters. Each block is a
     checkpoint, unless `policy` is "none"."""

@@ -93,14 +93,26 @@ uint32_t with_precision_of(at::Float32Backend library, uint32_t word) {
 uint32_t read_precision() {
   at::Context& context = at::globalContext();
   uint32_t word = context.allowFP16AccumulationCuBLAS() ? 1 : 0;
-  word = with_precision_of(at::Float32Backend::CUDA, word);
-  word = with_precision_of(at::Float32Backend::MKLDNN, word);
   const auto add = [&word](auto value) { word = word << 2U | static_cast<uint32_t>(value); };
+  word = with_precision_of(at::Float32Backend::CUDA, word);
   add(context.allowFP16ReductionCuBLAS());
   add(context.allowBF16ReductionCuBLAS());
   add(context.blasPreferredBackend());
   add(context.linalgPreferredBackend());
-  return word;
+  return with_precision_of(at::Float32Backend::MKLDNN, word);
+}
+
+/// The lowest bits of read_precision().
+constexpr uint32_t kMkldnnBits = 0x3F;
+uint32_t read_mkldnn_precision() {
+  return with_precision_of(at::Float32Backend::MKLDNN, 0);
+}
+
+/// The settings that all ops depend on.
+uint64_t read_always() {
+  const auto dtype = static_cast<uint64_t>(c10::get_default_dtype_as_scalartype());
+  return dtype << 56U | (at::globalContext().userEnabledMkldnn() ? 2 : 0) |
+         (flushes_denormals() ? 1 : 0);
 }
 
 // The process's settings now, and from before the running replays. Guarded by process_mutex().
@@ -178,12 +190,20 @@ void end_process(const ProcessSettings& outer) {
 }  // namespace
 
 ComputeSettings::ComputeSettings()
-    : at_first_{read(Kind::kPointwise), read(Kind::kOther), read(Kind::kCpuProduct),
-                read(Kind::kProduct)} {}
+    : always_(read_always()),
+      threads_(static_cast<uint32_t>(at::get_num_threads())),
+      flags_(read_flags()),
+      precision_(read_precision()) {}
 
 uint64_t ComputeSettings::changed(const OpCall& call) const {
   const Kind kind = kind_of(call);
-  return read(kind) ^ at_first_[static_cast<size_t>(kind)];
+  const uint64_t always = read_always() ^ always_;
+  if (kind == Kind::kPointwise) return always;
+  uint64_t precision = 0;
+  if (kind == Kind::kProduct) precision = read_precision() ^ precision_;
+  if (kind == Kind::kCpuProduct) precision = (read_mkldnn_precision() ^ precision_) & kMkldnnBits;
+  const uint64_t threads = static_cast<uint32_t>(at::get_num_threads()) ^ threads_;
+  return ((threads << 21U ^ precision) << 16U ^ (read_flags() ^ flags_)) << 2U ^ always;
 }
 
 ComputeSettings::Kind ComputeSettings::kind_of(const OpCall& call) {
@@ -193,18 +213,6 @@ ComputeSettings::Kind ComputeSettings::kind_of(const OpCall& call) {
   const bool is_on_cpu = std::all_of(tensors.begin(), tensors.end(),
                                      [](const OpTensor& one) { return one.tensor->is_cpu(); });
   return is_on_cpu ? Kind::kCpuProduct : Kind::kProduct;
-}
-
-uint64_t ComputeSettings::read(Kind kind) {
-  const auto dtype = static_cast<uint64_t>(c10::get_default_dtype_as_scalartype());
-  const uint64_t always = dtype << 56U | (at::globalContext().userEnabledMkldnn() ? 2 : 0) |
-                          (flushes_denormals() ? 1 : 0);
-  if (kind == Kind::kPointwise) return always;
-  uint64_t precision = 0;
-  if (kind == Kind::kProduct) precision = read_precision();
-  if (kind == Kind::kCpuProduct) precision = with_precision_of(at::Float32Backend::MKLDNN, 0);
-  const auto threads = static_cast<uint64_t>(at::get_num_threads());
-  return ((threads << 20U ^ precision) << 20U ^ read_flags()) << 2U ^ always;
 }
 
 ThreadState ThreadState::read() {

@@ -122,12 +122,14 @@ TEST_CASE("A replay that has compared the last op ends without an exception", "[
   CHECK(progress.stopped());
 }
 
-TEST_CASE("A stop waits until an op that writes has run", "[engine][replay]") {
+TEST_CASE("A stop waits until an op has run that saved what it writes", "[engine][replay]") {
   SavedReplay replay({torch::zeros({1})});
   ReplayProgress& progress = replay.begin();
-  MadeCall writes("aten::zero_", "", {torch::ones({1})});
+  const at::Tensor written = torch::ones({1});
+  MadeCall writes("aten::zero_", "", {written});
   progress.begin_op(writes.get());
-  CHECK_NOTHROW(progress.receive(torch::ones({1}), torch::ones({1})));
+  progress.note_written(writes.get());
+  CHECK_NOTHROW(progress.receive(written, written));
   CHECK_FALSE(progress.stopped());
   CHECK(SavedReplay::throws_stop([&] { progress.end_op(); }));
 }

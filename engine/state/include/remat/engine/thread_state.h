@@ -69,9 +69,11 @@ class REMAT_API ComputeSettings {
   /// read.
   enum class Kind : uint8_t { kPointwise, kOther, kCpuProduct, kProduct };
   static Kind kind_of(const OpCall& call);
-  static uint64_t read(Kind kind);
 
-  std::array<uint64_t, 4> at_first_;  // Indexed by Kind.
+  uint64_t always_;  ///< Settings that all ops depend on.
+  uint32_t threads_;
+  uint32_t flags_;
+  uint32_t precision_;
 };
 
 /// While alive, this thread computes under `state`, with gradients recorded, and without autocast's
