@@ -9,14 +9,12 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <remat/engine/trace_sink.h>
 #include <remat/remat.h>
 
 namespace {
@@ -216,21 +214,6 @@ void compare(benchmark::State& state, const Row& row) {
   state.SetLabel(row.label);
 }
 
-// The cost for an op in a region while no recorder runs: remat loads trace_sink before and after
-// the op runs, and before and after autograd saves a tensor. Outside regions there is no cost,
-// because LibTorch has no callback of remat's unless a recorder runs.
-void recorder_off(benchmark::State& state) {
-  constexpr int kLooks = 4;
-  for (auto _ : state) {
-    for (int i = 0; i < kLooks; ++i) {
-      if (remat::trace_sink.load(std::memory_order_acquire))
-        state.SkipWithError("somebody listens");
-      benchmark::ClobberMemory();
-    }
-  }
-  state.SetLabel("per op");
-}
-
 // Times plain code twice: before the process has run any region, and again after its first region
 // has installed remat's engine. Registered first so that nothing is installed yet.
 void no_region(benchmark::State& state) {
@@ -260,7 +243,6 @@ void no_region(benchmark::State& state) {
 }
 
 BENCHMARK(no_region)->UseManualTime()->Unit(benchmark::kMicrosecond)->Iterations(1);
-BENCHMARK(recorder_off);
 
 }  // namespace
 

@@ -27,8 +27,6 @@ class BlockTable {
     remove(address);
     live_.emplace(address, bytes);
     current_bytes += bytes;
-    allocated_bytes += bytes;
-    ++allocation_count;
     peak_bytes = std::max(peak_bytes, current_bytes);
   }
 
@@ -43,8 +41,6 @@ class BlockTable {
 
   int64_t current_bytes = 0;
   int64_t peak_bytes = 0;
-  int64_t allocated_bytes = 0;
-  int64_t allocation_count = 0;
 
  private:
   std::unordered_map<void*, int64_t> live_;  // See Note [A table of live blocks].
@@ -110,14 +106,6 @@ int64_t MemoryMeter::current_bytes(c10::Device device) const {
 
 int64_t MemoryMeter::peak_bytes(c10::Device device) const {
   return state_->read(&detail::BlockTable::peak_bytes, device);
-}
-
-int64_t MemoryMeter::allocated_bytes(c10::Device device) const {
-  return state_->read(&detail::BlockTable::allocated_bytes, device);
-}
-
-int64_t MemoryMeter::allocation_count(c10::Device device) const {
-  return state_->read(&detail::BlockTable::allocation_count, device);
 }
 
 void MemoryMeter::stop() {

@@ -58,12 +58,6 @@ class REMAT_API MemoryMeter {
   /// Largest current_bytes() since construction or reset_peak().
   int64_t peak_bytes(c10::Device device = c10::kCPU) const;
 
-  /// Bytes in all blocks of the meter, including freed ones.
-  int64_t allocated_bytes(c10::Device device = c10::kCPU) const;
-
-  /// Number of blocks of the meter, including freed ones.
-  int64_t allocation_count(c10::Device device = c10::kCPU) const;
-
   /// Resets the peak of every device to its current bytes.
   void reset_peak();
 
