@@ -110,8 +110,9 @@ const void* version_counter_of(const c10::VariableVersion& version) {
 
 bool is_parameter(const at::Tensor& tensor) {
   if (!tensor.requires_grad()) return false;
-  if (tensor.is_leaf()) return true;
-  return tensor.is_view() && tensor._base().is_leaf() && tensor._base().requires_grad();
+  // A view that a custom function takes in its forward counts as a leaf, whatever its base is.
+  const bool is_of_graph = tensor.is_view() && tensor._base().requires_grad();
+  return is_of_graph ? tensor._base().is_leaf() : tensor.is_leaf();
 }
 
 bool is_grad_changed(const at::Tensor& original, bool requires_grad) {

@@ -464,6 +464,34 @@ def test_a_write_to_one_of_two_saved_tensors_of_one_memory_raises_under_hooks(ho
         y.sum().backward()
 
 
+class WritesAView(torch.autograd.Function):
+    """Saves a view of its argument, which autograd counts as a leaf, and writes it in backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x[1:])
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        (view,) = ctx.saved_tensors
+        view.mul_(3)
+        return grad * view.sum()
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+@pytest.mark.parametrize("of_argument", [False, True], ids=["of a result", "of the argument"])
+@pytest.mark.parametrize("hooks", HOOKS)
+def test_a_write_to_a_view_of_another_saved_tensor_raises_under_hooks(hooks, of_argument, replay):
+    def fn(x):
+        a = x if of_argument else x.sin()
+        return a.cos() * WritesAView.apply(a)
+
+    y = under(hooks, "round", region(replay), fn)(leaf(4) * 1)
+    with pytest.raises(NotImplementedError, match="another saved tensor has that memory"):
+        y.sum().backward()
+
+
 def test_a_write_to_one_of_two_copies_of_a_store_raises():
     def program(wrap):
         x = leaf(4)
