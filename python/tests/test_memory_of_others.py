@@ -488,7 +488,8 @@ def test_a_write_to_a_view_of_another_saved_tensor_raises_under_hooks(hooks, of_
         return a.cos() * WritesAView.apply(a)
 
     y = under(hooks, "round", region(replay), fn)(leaf(4) * 1)
-    with pytest.raises(NotImplementedError, match="another saved tensor has that memory"):
+    # Plain code, too, finds that an argument was written if the hooks have copied nothing.
+    with pytest.raises(RuntimeError, match="another saved tensor has that memory|is at version 1"):
         y.sum().backward()
 
 
