@@ -6,14 +6,13 @@
   bench_models.py --left-out [MODEL ...]
 
 The models are those of python/tests/models: small, with random weights, in train mode, so that the cost of a region
-is most visible. Each step is a forward and a backward; times are medians of ratios to a plain step taken in
-turns, on one thread; peaks count the bytes that the CPU allocator hands out within the step, compared with plain.
+is most visible. Each step is a forward and a backward, on one thread. The plain step and the others take turns; a time is the
+median over rounds of its ratio to plain. Peaks count the bytes that the CPU allocator hands out within the step, compared with plain.
 
 --left-out counts what replays leave out of the forward: they need not run ops of which backward reads no result. The first
 number of a cell is the share of the regions' ops that do not run again, the second the share of the floating-point operations
-of their matrix products, convolutions and attention. Views do not count. The ops that run again are those that a backward runs
-beyond the plain model's backward. The regions' ops are counted as those that run again if each replay calls its function to
-the end.
+of their matrix products, convolutions and attention. Views do not count. A share is 1 - again / all: `again` has the ops that a
+backward runs beyond the plain model's, `all` the same if each replay calls its function to the end.
 """
 
 import collections
@@ -120,7 +119,7 @@ class Work(TorchDispatchMode):
 
 def work_of_backward(case, prepare):
     model, batch = prepared(case, prepare)
-    with Work() as work:  # around the forward, too, because PyTorch calls other ops in a mode
+    with Work() as work:  # around the forward, too: PyTorch picks other ops under a mode, and backward must match
         for _ in range(4):  # the tapes are trusted in the last step
             loss = case.loss(model, batch)
             work.counts.clear()
@@ -142,7 +141,7 @@ def row_of_left_out(name):
         try:
             counts[way] = work_of_backward(CASES[name], prepare)
         except RuntimeError:
-            assert way == "torch"  # a DenseNet appends to a list that its blocks have taken
+            assert way == "torch"  # DenseNet appends to the list that it passed to a layer, so torch's recomputation gets a longer one
             counts[way] = None
     plain, everything = counts["plain"], counts["all"]
     cells = (left_out(counts[way], plain, everything) for way in ("torch", "function", "tape"))

@@ -26,11 +26,12 @@ struct TensorOrigin {
 
   OriginKind kind = OriginKind::kUnknown;
   /// For kMade the op's number in its stream; for kOutside the number of the storage in the order
-  /// of first use, or kElsewhere if a replay's forward did not use the storage.
+  /// of first use in its stream, or kElsewhere if a replay's forward did not use the storage.
   size_t number = 0;
   uint32_t stream = 0;   ///< For kMade the op's stream.
   uint64_t storage = 0;  ///< See StorageOrigin.
-  /// True if a replay made the tensor, perhaps to write it in place of outside memory.
+  /// True if a replay made the tensor. It may be the shadow of outside memory, so kOutside on the
+  /// other side is no difference.
   bool is_replayed = false;
 };
 
@@ -62,8 +63,9 @@ class OutsidePairs {
   explicit OutsidePairs(std::unordered_map<uint64_t, size_t> of_forward)
       : of_forward_(std::move(of_forward)), is_same_run_(true) {}
 
-  /// For two runs, pairs the storages; false if both already have other partners. For a replay,
-  /// true if both storages are the same or, unless `strictly`, if the forward lacks that of `b`.
+  /// Two runs: pairs the storage of `a` with that of `b`; false if each already has another
+  /// partner. A replay (`a` of the forward, `b` of the replay): true if they are the same storage
+  /// or, unless `strictly`, if the forward did not use that of `b`.
   bool match(const TensorOrigin& a, const TensorOrigin& b, bool strictly);
 
  private:
@@ -92,7 +94,7 @@ bool is_view(std::string_view op);
 /// True for casts, such as "aten::_to_copy".
 bool is_cast(std::string_view op);
 
-/// True for dropout, normalisations, and the ops that they call.
+/// True for dropout, normalisations and some ops that they call, roughly, by name.
 bool depends_on_training(std::string_view op);
 
 }  // namespace remat::detail

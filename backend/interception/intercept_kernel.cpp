@@ -85,9 +85,10 @@ bool is_handled_by_class(const OpCall& call, DispatchKeySet below) {
   return C10_UNLIKELY(below.has(DispatchKey::Python)) && is_of_python_class(call);
 }
 
-/// Zeroes uninitialised memory in a region. A replay compares what the host may have written there
-/// (torch::tensor of a vector), so memory that nobody has written must be equal in both runs. Not
-/// needed if LibTorch fills it in deterministic mode; not done if the op goes to Python.
+/// Zeroes uninitialised CPU memory of up to OutsideStorage::kMaxCompared bytes. A replay compares
+/// what the host may have written there (torch::tensor of a vector), so memory that nobody has
+/// written must be equal in both runs. Not needed if LibTorch fills it in deterministic mode; not
+/// done if the op goes to Python.
 void fill_unwritten(const OpCall& call, DispatchKeySet below) {
   if (call.info().writes() || below.has(DispatchKey::Python)) return;
   const at::Context& context = at::globalContext();
@@ -191,46 +192,50 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
   OpObserver::all_after_op(call);
 }
 
-/// True if this thread is in a region and its ops can be intercepted. The interception bits alone
-/// do not say that a region is open, because they may be copied from another thread. False under
+/// True if this thread is in a scope and its ops can be intercepted. The interception bits alone
+/// do not say that a scope is open, because they may be copied from another thread. False under
 /// the Python dispatcher (a compiler traces), where a composite op would call itself forever.
 bool is_seen(DispatchKeySet keys) {
   return Scope::current() && !keys.has(DispatchKey::PythonDispatcher);
 }
 
-/// Note [Ops inside a leaf op]: if Python handles an op (a dispatch mode or a tensor subclass,
-/// always below autograd), the interception bits stay on, so ops that the handler calls reach
-/// remat's kernel for the backend. These ops are part of the handled op. So are ops that a mode
-/// calls when no op is running, because a mode is called for every `tensor.data`, and may be active
-/// in the forward but not in the backward. An op that has not met remat's autograd kernel
-/// (rand_like, or any op on inference tensors) reaches remat's backend kernel only when the mode's
-/// handler calls it. Such an op counts as the function's own, so backend kernels ask is_in_leaf()
-/// alone.
+/// Note [Ops inside a leaf op]: there are three cases.
+/// 1. Python handles an op (a dispatch mode or a tensor subclass, always below autograd). The
+///    interception bits stay on, so ops that the handler calls reach remat's kernel for the
+///    backend. They are part of the handled op.
+/// 2. A mode's handler runs although no op was dispatched, as for `tensor.data`. Its ops belong to
+///    no op of the function either, because the mode may be absent in backward: is_part_of_op().
+/// 3. Ops that skip remat's autograd kernel (rand_like, or any op on inference tensors) reach the
+///    backend kernel only from a mode's handler, so case 2 would hide them. They are the function's
+///    own, so backend kernels ask is_in_leaf() alone.
 bool is_in_leaf() {
   return Scope::current() == leaf.scope;
 }
 
-/// Like is_in_leaf(), for ops at an autograd key and for factories.
+/// Like is_in_leaf(), and also true in the handler of a mode. For ops at an autograd key and for
+/// factories.
 bool is_part_of_op() {
   return is_in_leaf() || Scope::current()->in_mode_handler();
 }
 
 /// Note [Ops of tensor subclasses]: the ops that a tensor subclass's handler calls for an op are
 /// the same in a function replay, so only the op itself is compared. The handler's ops run on the
-/// subclass's inner tensors, so a tape can record them, and policies and collectives apply to them
-/// as to the function's own ops. Ops that a handler calls only the first time are not shown,
-/// because no replay repeats them: ops that ask for shapes, on tensors without data (DTensor caches
-/// the answers), the wait for a collective at the first use, and ops of c10d that let the ranks'
-/// generators agree (collectives of DTensors are functional).
+/// subclass's inner tensors, so a tape can record them, policies can name them, and collectives
+/// among them are treated as the function's own. Ops that a handler calls only the first time are
+/// not shown, because no replay repeats them: ops that ask for shapes, on tensors without data
+/// (DTensor caches the answers), the wait for a collective at the first use, and ops of c10d, with
+/// which DTensor synchronises the ranks' generators. No collective is lost by that, because those
+/// of DTensors are ops of _c10d_functional.
 bool is_shown(DispatchKeySet keys, const OpInfo& info) {
   const std::string& name = info.operator_name().name;
   return leaf.is_of_class && is_in_leaf() && !keys.has_backend(c10::BackendComponent::MetaBit) &&
          name != "_c10d_functional::wait_tensor" && !name.starts_with("c10d::");
 }
 
-/// If the op is a named call of a policy or a collective, runs it or leaves it out, and returns
-/// true. Other ops that write never become calls, because a factory in a handler is only seen as
-/// ops that write to empty tensors, and a skipped call cannot resize a tensor.
+/// If the op is a collective, or a named call by the policy, runs or skips it and returns true. Ops
+/// that write are never named calls, collectives excepted: factories that a handler calls are not
+/// intercepted, only the ops that then resize and fill their results, and a skipped call could not
+/// do that.
 bool run_part_as_call(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below,
                       Stack* stack) {
   if (info.writes() && !info.is_communication()) return false;

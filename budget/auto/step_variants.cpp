@@ -26,7 +26,8 @@ bool begin_alike(const ExpectedTape& a, const ExpectedTape& b, size_t records) {
                     b.records.begin(), are_equal);
 }
 
-/// True if two slots are the same. Slot::record may be off by one if no op ran during the save.
+/// True if two slots may be the same. A tensor that is saved between two records is noted at either
+/// of them, so Slot::record may differ by one.
 bool are_alike(const ExpectedTape::Slot& a, const ExpectedTape::Slot& b) {
   return a.value == b.value && a.record <= b.record + 1 && b.record <= a.record + 1;
 }
@@ -37,7 +38,8 @@ size_t slots_before(const ExpectedTape& tape, size_t record) {
   return static_cast<size_t>(end - tape.slots.begin());
 }
 
-/// True if a step that runs as `tape` says, where `other` is expected, has this first difference.
+/// True if `difference` is what a step with the ops and slots of `tape` would report first when
+/// `other` is expected.
 bool differs_so(const ExpectedTape& tape, const ExpectedTape& other,
                 const TapeDifference& difference) {
   const size_t record = difference.record;

@@ -11,9 +11,9 @@ namespace remat::detail {
 
 struct Simulation {
   Ticks time = 0;
-  int64_t peak = 0;          ///< Includes x_0
-  size_t peak_position = 0;  ///< Position of the (first) region that runs at the peak
-  int peak_op = 0;           ///< Op that runs at the peak, by its index in that region
+  int64_t peak = 0;          ///< Includes the chain's input
+  size_t peak_position = 0;  ///< Where the region that runs at the peak begins in the chain
+  int peak_op = 0;  ///< Op that runs at the peak, by its index in the (merged) region's type
   bool peak_in_backward = false;
 };
 

@@ -30,7 +30,8 @@ StepGraph::StepGraph(const StepProfile& from)
     const StepSlot& slot = from.slots[i];
     if (slot.node >= 0) slots_of_node[slot.node].push_back(static_cast<int32_t>(i));
     if (slot.value < 0 || maker(slot.value) < 0) continue;
-    // kDropped slots count, too: no replay fills them, but the forward saves their values.
+    // Slots of kDropped (nothing holds the tensor when the function returns) count as uses, too: no
+    // replay fills them, but the forward saves them.
     uses[slot.value].push_back(slot.record);
     if (!slot.is_dropped()) slots_of_record[slot.record].push_back(static_cast<int32_t>(i));
   }

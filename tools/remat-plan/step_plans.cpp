@@ -41,7 +41,7 @@ ordered_json frontier_json(const MemoryPlanner& planner) {
           {"frontier", std::move(points)}};
 }
 
-/// One line for each tenth of the peak, and one for the least budget.
+/// One line for the least budget, and one for each tenth of the peak above it.
 void print_frontier(std::ostream& out, const MemoryPlanner& planner) {
   const int64_t peak = planner.budget_bytes("100%");
   const int64_t least = planner.frontier().front().peak_bytes;

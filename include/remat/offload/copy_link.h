@@ -16,8 +16,9 @@ namespace remat {
 
 /// Two first-in, first-out queues of copies, one out of a device and one into it, which run
 /// concurrently with compute. A copy moves a whole device storage; the host storage may be larger.
-/// The caller must keep both storages alive until the copy is done. Any thread. "The stream" is the
-/// calling thread's current stream on the device; for the CPU it is the calling thread itself.
+/// The caller must keep both storages alive until the copy is done, unless CopyEvent::may_go()
+/// allows the device storage to go. Any thread. "The stream" is the calling thread's current stream
+/// on the device; for the CPU it is the calling thread itself.
 class REMAT_API CopyLink {
  public:
   CopyLink() = default;
