@@ -7,7 +7,7 @@
 
 The models are those of python/tests/models: small, with random weights, in train mode, so that the cost of a region
 is most visible. Each step is a forward and a backward, on one thread. The plain step and the others take turns; a time is the
-median over rounds of its ratio to plain. Peaks count the bytes that the CPU allocator hands out within the step, compared with plain.
+median over rounds of its ratio to plain. Peaks count the bytes that the CPU allocator hands out within the step, over plain's.
 
 --left-out counts what replays leave out of the forward: they need not run ops of which backward reads no result. The first
 number of a cell is the share of the regions' ops that do not run again, the second the share of the floating-point operations
@@ -141,7 +141,7 @@ def row_of_left_out(name):
         try:
             counts[way] = work_of_backward(CASES[name], prepare)
         except RuntimeError:
-            assert way == "torch"  # DenseNet appends to the list that it passed to a layer, so torch's recomputation gets a longer one
+            assert way == "torch"  # DenseNet appends to a list that a layer has got, so torch recomputes with a longer one
             counts[way] = None
     plain, everything = counts["plain"], counts["all"]
     cells = (left_out(counts[way], plain, everything) for way in ("torch", "function", "tape"))
