@@ -15,6 +15,7 @@
 #include <utility>
 
 #include <remat/engine/byte_ranges.h>
+#include <remat/engine/strided_keys.h>
 #include <remat/placeholder/placeholder_impl.h>
 
 namespace remat {
@@ -69,19 +70,8 @@ bool TensorLayout::covers(size_t size_bytes) const {
   return offset == 0 && bytes == size_bytes && bytes_spanned() == bytes;
 }
 
-bool is_plain(const at::Tensor& tensor) {
-  static constexpr c10::DispatchKeySet kPlain =
-      c10::DispatchKeySet(c10::DispatchKeySet::RAW, c10::full_backend_mask) |
-      c10::DispatchKeySet({c10::DispatchKey::Dense, c10::DispatchKey::AutogradFunctionality,
-                           c10::DispatchKey::ADInplaceOrView, c10::DispatchKey::Conjugate,
-                           c10::DispatchKey::Negative}) |
-      c10::autocast_dispatch_keyset;
-  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-  return kPlain.has_all(impl.key_set()) && !impl.has_symbolic_sizes_strides();
-}
-
 bool has_layout(const at::Tensor& tensor) {
-  if (C10_LIKELY(is_plain(tensor)))
+  if (C10_LIKELY(has_strided_keys(tensor)))
     return static_cast<bool>(tensor.unsafeGetTensorImpl()->unsafe_storage());
   return tensor.has_storage() && tensor.layout() == c10::Layout::Strided && !tensor.is_nested() &&
          !tensor.is_quantized() && !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides() &&

@@ -13,6 +13,7 @@
 
 #include <remat/engine/held_storage.h>
 #include <remat/engine/storage_bytes.h>
+#include <remat/engine/strided_keys.h>
 #include <remat/engine/tensor_layout.h>
 #include <remat/engine/torch_compat.h>
 #include <remat/engine/unseen.h>
@@ -35,7 +36,7 @@ bool is_same_number(const at::Tensor& a, const at::Tensor& b) {
 }  // namespace
 
 const char* ValueRecorder::unsupported(const at::Tensor& tensor) {
-  if (is_plain(tensor)) return nullptr;
+  if (has_strided_keys(tensor)) return nullptr;
   const c10::DispatchKeySet keys = tensor.key_set();
   if (keys.has(c10::DispatchKey::Python)) return "a tensor of a Python class of its own";
   if (!has_layout(tensor)) return "a tensor that is not strided";

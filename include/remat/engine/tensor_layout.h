@@ -39,10 +39,6 @@ struct REMAT_API TensorLayout {
   bool negated = false;
 };
 
-/// True if the tensor's dispatch keys are those of a strided tensor on any device, and its sizes
-/// are integers, not symbols.
-bool is_plain(const at::Tensor& tensor);
-
 /// True for a strided tensor with integer sizes, because a storage and a TensorLayout describe only
 /// such tensors. False for a tensor subclass (__torch_dispatch__), whose storage may be empty.
 REMAT_API bool has_layout(const at::Tensor& tensor);
