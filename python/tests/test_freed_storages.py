@@ -2,6 +2,8 @@
 
 """Memory that is freed between forward and backward is reported, not read."""
 
+import itertools
+
 import pytest
 import torch
 from fuzz.custom import auto, handled, own, plain
@@ -154,8 +156,10 @@ CALLS = {  # calls that save the buffer b
     "function with a name": lambda policy: own.of_buffer("call", policy.name),
     "function without a name": lambda policy: plain.of_buffer,
 }
-in_every_call = pytest.mark.parametrize("call", CALLS)
-with_every_policy = pytest.mark.parametrize("policy", ["SAVE", "OFFLOAD", "RECOMPUTE"])
+in_every_way = pytest.mark.parametrize(
+    ("call", "policy", "size", "captured", "engine"),
+    list(itertools.product(CALLS, ["SAVE", "OFFLOAD", "RECOMPUTE"], [0, 64], [False, True], ["function", "tape"])),
+)
 
 
 def through(call, policy, engine, b, captured):
@@ -165,11 +169,7 @@ def through(call, policy, engine, b, captured):
     return region(lambda x: call(x, b).sin()) if captured else lambda x: region(lambda x, b: call(x, b).sin())(x, b)
 
 
-@pytest.mark.parametrize("engine", ["function", "tape"])
-@pytest.mark.parametrize("captured", [False, True])
-@pytest.mark.parametrize("size", [0, 64])
-@with_every_policy
-@in_every_call
+@in_every_way
 def test_a_buffer_that_a_call_has_saved(call, policy, size, captured, engine):
     b = torch.randn(100)
     y = through(call, policy, engine, b, captured)(leaf(100)).sum()
@@ -179,11 +179,7 @@ def test_a_buffer_that_a_call_has_saved(call, policy, size, captured, engine):
         y.backward()
 
 
-@pytest.mark.parametrize("engine", ["function", "tape"])
-@pytest.mark.parametrize("captured", [False, True])
-@pytest.mark.parametrize("size", [0, 64])
-@with_every_policy
-@in_every_call
+@in_every_way
 def test_a_buffer_that_a_call_has_saved_and_that_is_there_again(call, policy, size, captured, engine):
     def gradient(wrap):
         torch.manual_seed(0)
