@@ -42,7 +42,7 @@ struct RecorderOptions {
 /// on one thread, while no region runs.
 ///
 /// REMAT_RECORD=FOLDER in the environment makes a Recorder when the process begins to use remat.
-/// That Recorder records until the process ends; docs/how-to/tools.md has the variables.
+/// The Recorder lives until the process ends; docs/how-to/tools.md has the variables.
 class REMAT_API Recorder {
  public:
   /// Overwrites the file. @throws c10::ValueError if it cannot be opened; c10::Error if there is

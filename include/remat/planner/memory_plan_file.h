@@ -14,7 +14,7 @@ namespace remat {
 
 /// The content of such a file. Copies are independent.
 struct REMAT_API MemoryPlanFile {
-  /// What else the plan depends on, by name: {"torch": "2.11.0", "device": "cpu"}.
+  /// Other facts that the plan depends on, by name: {"torch": "2.11.0", "device": "cpu"}.
   std::map<std::string, std::string> made_with;
   MemoryPlan plan;  ///< Includes its profile
 

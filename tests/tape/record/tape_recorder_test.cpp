@@ -164,7 +164,7 @@ TEST_CASE("A write that no op shows is held as the bytes that it left", "[tape][
   const RecordedTape recorded([](const at::Tensor& x) {
     const at::Tensor y = x.detach().sin();
     y.data_ptr<float>()[0] = 5;
-    y.unsafeGetTensorImpl()->bump_version();  // As a custom function's mark_dirty does.
+    y.unsafeGetTensorImpl()->bump_version();  // A custom function's mark_dirty does so, too.
     return (x * y).exp();
   });
   CHECK(recorded.count(Source::kHeld) == 1);
