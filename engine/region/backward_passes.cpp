@@ -19,6 +19,7 @@
 #include <remat/engine/blocking_wait.h>
 #include <remat/engine/region.h>
 #include <remat/engine/scope.h>
+#include <remat/engine/tensor_layout.h>
 
 namespace remat {
 namespace {
@@ -43,7 +44,7 @@ struct BackwardPasses::Pass {
   std::thread::id runner{};  // Set while the replay runs.
   std::condition_variable done;
   ReplayedSlots values;
-  GivenValues given;
+  const std::shared_ptr<GivenValues> given = GivenValues::of_task(graph_task);
   const bool is_retained = torch::autograd::get_current_graph_task_keep_graph();
 };
 
@@ -59,7 +60,7 @@ class BackwardPasses::PassEnd {
   void check() const {
     const std::shared_ptr<Region> region = region_.lock();
     const std::shared_ptr<Pass> pass = pass_.lock();
-    if (region && pass) pass->given.check(pass->is_retained);
+    if (region && pass) pass->given->check_at_end(pass->is_retained);
   }
 
   void end() noexcept {
@@ -90,20 +91,31 @@ at::Tensor BackwardPasses::load(const Slot& slot) {
   const std::shared_ptr<Pass> pass = replayed(graph_task, &slot);
   const ForwardMemory* const memory = region_.memory_of_others(slot);
   const bool is_hooked = memory && memory->is_hooked();
+  const auto hooked = !is_hooked          ? GivenValues::Hooked::kNo
+                      : memory->is_gone() ? GivenValues::Hooked::kByCopy
+                                          : GivenValues::Hooked::kByOthers;
   const std::lock_guard<std::mutex> lock(mutex_);
   at::Tensor value = last_        ? (*last_)[slot.index]
                      : keep_graph ? take(pass->values, slot.index)
                                   : pass->values[slot.index];
-  if (is_hooked && value.defined())
-    pass->given.add(region_.shared_from_this(), slot, value, !memory->is_gone());
+  if (!value.defined()) return value;
+  const RegionSaved saved{.region = region_, .slot = &slot};
+  pass->given->check_read(saved, memory_of(value));
+  const bool may_be_written = is_hooked || !slot.op;
+  if (may_be_written) pass->given->add(saved, value, hooked);
   return value;
 }
 
 void BackwardPasses::note_kept(const KeptTensor& kept, const at::Tensor& value, bool is_hooked) {
   const int graph_task = torch::autograd::get_current_graph_task_id();
   if (graph_task < 0) return;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  find_or_add(graph_task)->given.add(region_.shared_from_this(), kept, value, is_hooked);
+  std::unique_lock<std::mutex> lock(mutex_);
+  const std::shared_ptr<GivenValues> given = find_or_add(graph_task)->given;
+  lock.unlock();
+  const RegionSaved saved{.region = region_, .kept = &kept};
+  // Under hooks others always count as having the memory, because a reference of theirs cannot be
+  // told from a store's.
+  given->add(saved, value, is_hooked ? GivenValues::Hooked::kByOthers : GivenValues::Hooked::kNo);
 }
 
 void BackwardPasses::replay() {
@@ -127,6 +139,7 @@ std::shared_ptr<BackwardPasses::Pass> BackwardPasses::replayed(int graph_task, c
   for (;;) {
     std::unique_lock<std::mutex> lock(mutex_);
     std::shared_ptr<Pass> pass = find_or_add(graph_task);
+    if (wanted) pass->given->check_read({.region = region_, .slot = wanted}, nullptr);
     if (last_) return pass;
     if (pass->state == Pass::State::kRunning) {
       check_not_replaying(pass->runner != std::this_thread::get_id());

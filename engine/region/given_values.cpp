@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Finding writes in a backward to saved tensors that a region has handed to it.
+// Finding writes in a backward to saved tensors that regions have handed to it.
 #include "given_values.h"
 
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include <remat/engine/op_call.h>
@@ -14,81 +15,127 @@
 #include <remat/engine/tensor_layout.h>
 
 namespace remat {
+namespace {
 
-void GivenValues::add(std::shared_ptr<const Region> region, const Slot& slot,
-                      const at::Tensor& value, bool others_have_it) {
-  add(std::move(region),
-      {.slot = &slot, .saved = &slot.version, .is_hooked = true, .others_have_it = others_have_it},
-      value);
+std::mutex& tasks_mutex() {
+  static std::mutex& mutex = *new std::mutex;
+  return mutex;
+}
+/// By graph task, guarded by tasks_mutex(). Leaked, because a pass may outlive static objects.
+std::map<int, std::weak_ptr<GivenValues>>& tasks() {
+  static auto& all = *new std::map<int, std::weak_ptr<GivenValues>>;
+  return all;
 }
 
-// Under hooks others always count as having the memory, because a reference of theirs cannot be
-// told from a store's.
-void GivenValues::add(std::shared_ptr<const Region> region, const KeptTensor& kept,
-                      const at::Tensor& value, bool is_hooked) {
-  add(std::move(region),
-      {.kept = &kept, .saved = &*kept.version, .is_hooked = is_hooked, .others_have_it = is_hooked},
-      value);
+bool share_memory(const RegionSaved& a, const RegionSaved& b) {
+  return a.version().counter() && a.version().counter() == b.version().counter();
 }
 
-void GivenValues::add(std::shared_ptr<const Region> region, Given given, const at::Tensor& value) {
+}  // namespace
+
+std::string RegionSaved::where() const {
+  if (kept)
+    return c10::str("[replay] ", region.label(), ", ",
+                    region.calls().records()[kept->call].call.str(), ", tensor '", kept->name,
+                    "' (", kept->meta.str(), ")");
+  return c10::str("[replay] ", region.label(), ", slot ", slot->index, " (", slot->meta.str(),
+                  "), saved by ", slot->op ? slot->op->name() : "a custom function");
+}
+
+std::shared_ptr<GivenValues> GivenValues::of_task(int graph_task) {
+  const std::lock_guard<std::mutex> lock(tasks_mutex());
+  std::weak_ptr<GivenValues>& of = tasks()[graph_task];
+  std::shared_ptr<GivenValues> values = of.lock();
+  if (!values) of = values = std::make_shared<GivenValues>(graph_task);
+  return values;
+}
+
+GivenValues::~GivenValues() {
+  const std::lock_guard<std::mutex> lock(tasks_mutex());
+  tasks().erase(graph_task_);
+}
+
+void GivenValues::add(const RegionSaved& saved, const at::Tensor& value, Hooked hooked) {
   if (value.is_inference()) return;
-  region_ = std::move(region);
-  given.memory = memory_of(value);
-  given.version = value.unsafeGetTensorImpl()->version_counter();
-  given.node = torch::autograd::get_current_node().get();
-  given.before = given.version.current_version();
-  all_.push_back(std::move(given));
+  const c10::VariableVersion version = value.unsafeGetTensorImpl()->version_counter();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  all_.push_back({.saved = saved,
+                  .owner = saved.region.shared_from_this(),
+                  .hooked = hooked,
+                  .memory = memory_of(value),
+                  .node = torch::autograd::get_current_node().get(),
+                  .version = version,
+                  .before = version.current_version()});
+  is_empty_.store(false, std::memory_order_release);
 }
 
-void GivenValues::check(bool is_retained) const {
+void GivenValues::check_read(const RegionSaved& saved, const void* memory) const {
+  if (is_empty_.load(std::memory_order_acquire)) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
   for (const Given& given : all_) {
-    const bool is_written =
-        given.version.current_version() != given.before || given.saved->changed();
-    const char* const seen_by_whom = is_written ? seen_by(given, is_retained) : nullptr;
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        !seen_by_whom, where(given),
-        ": expected that nobody writes in backward what the region has saved",
-        given.is_hooked ? " under saved-tensor hooks" : " and a store has brought back",
-        ", got a write to it, or to the forward's memory of it, ", seen_by_whom,
-        given.is_hooked
-            ? ". Hooks that copy part the two, others do not, and remat cannot know. Write a "
-              "clone() in backward, or open no hooks there."
-            : ". The store's copies part the two. Write a clone() in backward.");
+    if (!share_memory(given.saved, saved) || !given.is_written()) continue;
+    if (given.hooked != Hooked::kNo) given.refuse("and another saved tensor has that memory");
+    TORCH_CHECK(!memory || given.memory != memory,
+                "one of the variables needed for gradient computation has been modified by an "
+                "inplace operation: [",
+                saved.meta().str(), "]. ", saved.where(),
+                ": expected the tensor as the forward saved it, got a write to its memory in this "
+                "backward, by a node that had got ",
+                given.saved.where(), ". Write a clone() in backward, or save a clone.");
   }
 }
 
+void GivenValues::check_at_end(bool is_retained) {
+  std::vector<Given> all;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    all.swap(all_);  // The first region to end checks for all.
+  }
+  for (const Given& given : all) {
+    if (!given.is_written()) continue;
+    if (const char* const seen_by_whom = seen_by(given, all, is_retained))
+      given.refuse(seen_by_whom);
+  }
+}
+
+bool GivenValues::Given::is_written() const {
+  return version.current_version() != before || saved.version().changed();
+}
+
+void GivenValues::Given::refuse(const char* seen_by_whom) const {
+  const bool is_hooked = hooked != Hooked::kNo;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, saved.where(), ": expected that nobody writes in backward what the region has saved",
+      is_hooked ? " under saved-tensor hooks" : " and a store has brought back",
+      ", got a write to it, or to the forward's memory of it, ", seen_by_whom,
+      is_hooked ? ". Hooks that copy part the two, others do not, and remat cannot know. Write a "
+                  "clone() in backward, or open no hooks there."
+                : ". The store's copies part the two. Write a clone() in backward.");
+}
+
 /// Says who may see a write to `given`; null if nobody does.
-const char* GivenValues::seen_by(const Given& given, bool is_retained) const {
-  if (given.others_have_it)
+const char* GivenValues::seen_by(const Given& given, const std::vector<Given>& all,
+                                 bool is_retained) {
+  if (given.hooked == Hooked::kByOthers)
     return "which somebody else has (an attribute of a custom function's context, the region's "
            "result, a store)";
-  if (has_twin(given)) return "and another saved tensor has that memory";
-  if (given.is_hooked && is_retained) return "and the graph is retained for another backward";
+  if (has_twin(given, all)) return "and another saved tensor has that memory";
+  if (given.hooked == Hooked::kByCopy && is_retained)
+    return "and the graph is retained for another backward";
   return nullptr;
 }
 
 /// True if another saved tensor had the same memory in the forward and would show the write.
 /// Without hooks, the other tensor counts only if the same node got it on other memory. On the same
-/// memory it shows the write as in plain code. Another node has read it before the write, or else
-/// plain code raises, too.
-bool GivenValues::has_twin(const Given& given) const {
-  return std::any_of(all_.begin(), all_.end(), [&](const Given& other) {
-    if (other.slot == given.slot && other.kept == given.kept) return false;
-    const bool has_same_memory = other.saved->counter() == given.saved->counter();
-    return has_same_memory && given.saved->counter() &&
-           (given.is_hooked || (other.memory != given.memory && other.node == given.node));
+/// memory it shows the write as in plain code. Another node has read it before the write, because
+/// otherwise check_read() raises.
+bool GivenValues::has_twin(const Given& given, const std::vector<Given>& all) {
+  return std::any_of(all.begin(), all.end(), [&](const Given& other) {
+    if (other.saved.slot == given.saved.slot && other.saved.kept == given.saved.kept) return false;
+    return share_memory(given.saved, other.saved) &&
+           (given.hooked != Hooked::kNo ||
+            (other.memory != given.memory && other.node == given.node));
   });
-}
-
-std::string GivenValues::where(const Given& given) const {
-  if (given.kept)
-    return c10::str("[replay] ", region_->label(), ", ",
-                    region_->calls().records()[given.kept->call].call.str(), ", tensor '",
-                    given.kept->name, "' (", given.kept->meta.str(), ")");
-  return c10::str("[replay] ", region_->label(), ", slot ", given.slot->index, " (",
-                  given.slot->meta.str(), "), saved by ",
-                  given.slot->op ? given.slot->op->name() : "a custom function");
 }
 
 }  // namespace remat

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The saved tensors that one backward pass has got from a region and may not write.
+// The saved tensors that one backward pass has got from regions and may not write.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
-#include <remat/engine/backward_passes.h>
 #include <remat/engine/call_log.h>
+#include <remat/engine/slot.h>
 
 namespace remat {
 
@@ -19,45 +21,72 @@ class Region;
 
 /// Note [Writes in a backward]: the backward of a custom function may write in place what it has
 /// saved. In plain code everybody who has that memory sees the write: an attribute of the context,
-/// another saved tensor, the next backward of a retained graph. With saved-tensor hooks, the hooks
-/// decide whether a saved tensor is that memory or a copy. A region hands backward a tensor that it
-/// has made again, or that a store has brought back, and cannot know what hooks would have done. So
-/// versions are compared at the end of the pass, and a write that somebody may see raises.
+/// the next backward of a retained graph, and another saved tensor, whose version check then
+/// raises. The tensors that a region makes again have versions of their own. So a pass notes what
+/// custom functions get from regions, and a node that then gets the written memory raises as in
+/// plain code. Nothing raises if a store has given the two nodes copies: autograd itself may add to
+/// a copy that a node has returned as its gradient.
+///
+/// With saved-tensor hooks, the hooks decide whether a saved tensor is that memory or a copy. A
+/// region cannot know what hooks would have done. So each value that hooks would have got is noted,
+/// and a write that somebody may see raises when the pass ends, or when a node asks for the memory.
+
+/// A tensor that a region has saved: a slot, or a tensor that a call has kept.
+struct RegionSaved {
+  const Region& region;
+  const Slot* slot = nullptr;
+  const KeptTensor* kept = nullptr;
+
+  const SavedVersion& version() const { return slot ? slot->version : *kept->version; }
+  const TensorMeta& meta() const { return slot ? slot->meta : kept->meta; }
+  std::string where() const;
+};
+
+/// Usable from any thread.
 class GivenValues {
  public:
-  /// Notes that backward has got `value` of `slot`. In plain code the user's saved-tensor hooks
-  /// would have got the slot's tensor. `others_have_it`: the forward's memory still exists.
-  void add(std::shared_ptr<const Region> region, const Slot& slot, const at::Tensor& value,
-           bool others_have_it);
-  /// Notes that backward has got `value` of `kept`, which a store or the options' hooks have
-  /// brought back. `is_hooked`: see BackwardPasses::note_kept().
-  void add(std::shared_ptr<const Region> region, const KeptTensor& kept, const at::Tensor& value,
-           bool is_hooked);
+  /// Who else, by the saved-tensor hooks of plain code, may have the memory of a value.
+  enum class Hooked { kNo, kByCopy, kByOthers };
 
-  /// Throws NotImplementedError if a value, or the forward's memory of it, was written and somebody
-  /// may see the write. `is_retained`: another pass may come.
-  void check(bool is_retained) const;
+  explicit GivenValues(int graph_task) : graph_task_(graph_task) {}
+  GivenValues(const GivenValues&) = delete;
+  GivenValues& operator=(const GivenValues&) = delete;
+  ~GivenValues();
+
+  /// Those of the backward pass `graph_task`: all regions share them.
+  static std::shared_ptr<GivenValues> of_task(int graph_task);
+
+  /// Notes that the node of this thread has got `value` of `saved`.
+  void add(const RegionSaved& saved, const at::Tensor& value, Hooked hooked);
+  /// Throws if another value of the memory of `saved` has been written in this pass. `memory` is
+  /// that of the value which a node is about to get; null if it is not yet known.
+  void check_read(const RegionSaved& saved, const void* memory) const;
+  /// Call it when the pass has succeeded. Throws NotImplementedError if a value, or the forward's
+  /// memory of it, was written and somebody may see the write. `is_retained`: another pass may
+  /// come.
+  void check_at_end(bool is_retained);
 
  private:
   struct Given {
-    const Slot* slot = nullptr;        // Null for a kept tensor.
-    const KeptTensor* kept = nullptr;  // Null for a slot.
-    const SavedVersion* saved = nullptr;
+    RegionSaved saved;
+    std::shared_ptr<const Region> owner;  // Of what `saved` refers to.
+    Hooked hooked = Hooked::kNo;
     const void* memory = nullptr;
     const void* node = nullptr;  // The node that got the value; never dereferenced.
     c10::VariableVersion version{};
     uint32_t before = 0;
-    bool is_hooked = false;
-    bool others_have_it = false;
+
+    bool is_written() const;
+    [[noreturn]] void refuse(const char* seen_by_whom) const;
   };
 
-  void add(std::shared_ptr<const Region> region, Given given, const at::Tensor& value);
-  const char* seen_by(const Given& given, bool is_retained) const;
-  bool has_twin(const Given& given) const;
-  std::string where(const Given& given) const;
+  static const char* seen_by(const Given& given, const std::vector<Given>& all, bool is_retained);
+  static bool has_twin(const Given& given, const std::vector<Given>& all);
 
-  std::vector<Given> all_;
-  std::shared_ptr<const Region> region_;  // Owns the slots and the kept tensors.
+  const int graph_task_;
+  std::atomic<bool> is_empty_{true};
+  mutable std::mutex mutex_;
+  std::vector<Given> all_;  // Guarded by mutex_.
 };
 
 }  // namespace remat

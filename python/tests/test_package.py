@@ -308,6 +308,7 @@ MISTAKES = {
         r'got the float 0\.5\. Write memory_budget="50%", or of_peak=0\.5',
     ),
     "a float for bytes": (lambda: remat.auto_checkpoint(Block(), 8e9), r"got the float 8000000000\.0\. Write int\(8e\+09\)"),
+    "a budget that is no number": (lambda: remat.auto_checkpoint(Block(), float("nan")), r"got the float nan\.$"),
 }
 
 

@@ -74,6 +74,20 @@ struct WritesFactor : torch::autograd::Function<WritesFactor> {
   }
 };
 
+/// x -> 2 x. Its backward writes the saved part of x, if `writes` is set.
+struct WritesPart : torch::autograd::Function<WritesPart> {
+  inline static bool writes = true;
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t from) {
+    context->save_for_backward({x.slice(0, from)});
+    return x * 2;
+  }
+  static Tensors backward(AutogradContext* context, const Tensors& grads) {
+    const at::Tensor saved = context->get_saved_variables()[0];
+    if (writes) saved.mul_(3);
+    return {grads[0] * saved.sum(), at::Tensor()};
+  }
+};
+
 SavedTensorsHooks hooks_that(bool copy) {
   return {.pack = [copy](const at::Tensor& t) -> std::any { return copy ? t.clone() : t; },
           .unpack =
@@ -195,6 +209,65 @@ TEST_CASE("A backward may write its copy of what another node has read before",
   check_same(step(checkpoint({.name = "r", .offload_store = host_memory_store()})(
                  TensorFn(native_op(fn, "call", Policy::kOffload)))),
              step(fn));
+}
+
+TEST_CASE("A backward does not write what another node has saved", "[backend][hooks]") {
+  const int64_t from = GENERATE(0, 1);
+  // exp saves its result, which the custom function saves, too.
+  const TensorFn fn = [=](const at::Tensor& x) { return WritesPart::apply(x.exp(), from); };
+  const TensorFn nested = [=](const at::Tensor& x) {
+    const TensorFn part = [=](const at::Tensor& a) { return WritesPart::apply(a, from); };
+    return checkpoint({.name = "inner"})(part)(x.exp());
+  };
+  const CheckpointOptions options = GENERATE(
+      as<CheckpointOptions>{}, CheckpointOptions{.name = "r"},
+      CheckpointOptions{.name = "r", .replay = ReplayEngine::kTape},
+      CheckpointOptions{.name = "r", .replay = ReplayEngine::kTape, .cuts = {.positions = {1}}});
+  const bool is_nested = GENERATE(false, true);
+  const auto region = checkpoint(options);
+  const TensorFn in_region = region(is_nested ? nested : fn);
+  const TensorFn hooked = [&](const at::Tensor& x) {
+    const SavedTensorsHooksGuard guard(hooks_that(true));
+    return in_region(x);
+  };
+  const bool writes_first = GENERATE(false, true);
+  for (const bool writes : {writes_first, false, true, true}) {
+    WritesPart::writes = writes;
+    INFO("from " << from << ", nested " << is_nested << ", cuts " << !options.cuts.positions.empty()
+                 << ", writes " << writes);
+    if (!writes) {
+      check_same(step(in_region), step(fn));
+      check_same(step(hooked), step(fn));
+      continue;
+    }
+    CHECK_THROWS_WITH(step(fn), ContainsSubstring("modified by an inplace operation"));
+    CHECK_THROWS_WITH(step(in_region), ContainsSubstring("modified by an inplace operation"));
+    CHECK_THROWS_WITH(step(hooked), ContainsSubstring("nobody writes in backward"));
+  }
+}
+
+TEST_CASE("A backward writes no memory that a store has brought back for another node",
+          "[backend][native_op][offload]") {
+  WritesPart::writes = true;
+  const int64_t from = GENERATE(0, 1);
+  const auto program = [=](Policy policy, bool copies) {
+    return TensorFn([=](const at::Tensor& x) {
+      const at::Tensor b = native_op(exp_of, "call", policy)(x);
+      return b.cos() * WritesPart::apply(copies ? b.clone() : b, from);
+    });
+  };
+  const TensorFn plain = program(Policy::kRecompute, false);
+  CHECK_THROWS_WITH(step(plain), ContainsSubstring("modified by an inplace operation"));
+  for (const auto& [name, store] : stores()) {
+    INFO(name << ", from " << from);
+    const TensorFn region =
+        checkpoint({.name = "r", .offload_store = store})(program(Policy::kOffload, false));
+    if (name == "host memory") {  // Each node gets a copy of its own.
+      check_same(step(region), step(program(Policy::kRecompute, true)));
+    } else {
+      CHECK_THROWS_WITH(step(region), ContainsSubstring("modified by an inplace operation"));
+    }
+  }
 }
 
 TEST_CASE("A backward under hooks that retains its graph does not write what the region has saved",
