@@ -56,6 +56,12 @@ target_include_directories(remat_test_support
 target_compile_options(remat_test_support PRIVATE ${test_options})
 target_precompile_headers(remat_test_support PRIVATE <torch/torch.h> support/catch.h)
 set_target_properties(remat_test_support PROPERTIES PCH_WARN_INVALID ON)
+if(CMAKE_CXX_COMPILER_LAUNCHER)
+  # ccache compares preprocessed text, which has neither comments nor the headers of a precompiled header that is there already.
+  # GCC knows catch.h again by its whole text.
+  set_target_properties(remat_test_support PROPERTIES CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND};-E;env;\
+CCACHE_EXTRAFILES=${CMAKE_CURRENT_SOURCE_DIR}/support/catch.h;${CMAKE_CXX_COMPILER_LAUNCHER}")
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # ccache needs to see which precompiled header was read.
   target_compile_options(remat_test_support PUBLIC -fpch-preprocess)

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Catch2, version 2 or 3, under one set of names: Approx, ContainsSubstring, and Catch's CHECK.
-//
-// This header is part of a precompiled header, so a macro guards it: GCC knows a `#pragma once` file of a precompiled header by
-// its text, and ccache may return the one that was made before a comment here changed.
-#ifndef REMAT_TESTS_SUPPORT_CATCH_H_
-#define REMAT_TESTS_SUPPORT_CATCH_H_
+#pragma once
 
 // c10 also defines CHECK. Its header is included here, so that no later include brings that macro.
 #if __has_include(<c10/util/Logging.h>)
@@ -31,5 +27,3 @@ inline auto ContainsSubstring(
   return Catch::Matchers::Contains(text, sensitivity);
 }
 #endif
-
-#endif  // REMAT_TESTS_SUPPORT_CATCH_H_
