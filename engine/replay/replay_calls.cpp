@@ -195,7 +195,9 @@ void ReplayCalls::apply_writes(const CallRecord& record, c10::ArrayRef<at::Tenso
       const at::Tensor& value = products_.value_of(write.product);
       if (value.defined()) memory_.put_outside(write.number, value);
     } else {
-      products_.put_inside(arguments[write.argument].storage(), write.product);
+      const at::Tensor& argument = arguments[write.argument];
+      products_.put_inside(argument.storage(), write.product);
+      if (!argument.is_inference()) argument.unsafeGetTensorImpl()->bump_version();
     }
     if (!write.requires_grad || write.argument >= arguments.size()) continue;
     const at::Tensor argument = memory_.stand_in(arguments[write.argument]);
@@ -247,7 +249,6 @@ void ReplayCalls::put_written_in_graph(const CallRecord& record, const at::Tenso
   const Unseen unseen;
   const NodePtr node = make_node<SkippedCallNode>(where(record));
   node->add_input_metadata(argument);
-  argument.unsafeGetTensorImpl()->bump_version();
   rebase_new_history(argument, node);
 }
 

@@ -334,8 +334,14 @@ at::Tensor TapeRun::value_of(const TapeSlot& slot, size_t number) const {
   if (C10_UNLIKELY(slot.special && slot.special->unflatten))
     return make_wrapper(*slot.special, number);
   at::Tensor value = slot.special ? slot.special->held->unpack() : get(slot.ref);
-  const bool is_shared = slot.special || !live_[slot.ref.value].owned;
-  if (is_shared) value = tensor_data(value);  // Without its graph.
+  const Live* const live = slot.special ? nullptr : &live_[slot.ref.value];
+  if (!live || !live->owned) {
+    value = tensor_data(value);  // Without its graph.
+  } else if (C10_UNLIKELY(!value.is_same(live->tensor) && live->tensor.defined())) {
+    // A write in backward to one of two views must change the version of both.
+    value.unsafeGetTensorImpl()->set_version_counter(
+        live->tensor.unsafeGetTensorImpl()->version_counter());
+  }
   if (tape_.has_hashes() && slot.hash != 0 && region_.is_exact()) check_hash(slot, number, value);
   if (!slot.special && is_new(slot.ref.value)) OpObserver::all_adopt(value);
   return value;

@@ -67,10 +67,14 @@ class Writer {
     // With two threads, backwards inside would add to one .grad at once, and the other ops write
     // memory that both threads read.
     const auto writes = [](const Step& step) {
-      return step.op == Op::kInnerBackward || step.op == Op::kWritesSaved;
+      return step.op == Op::kInnerBackward || writes_in_backward(step.op);
     };
     if (program.use == Use::kTwoThreads && any_step(program.body, writes))
       program.use = Use::kBackwardThread;
+    // Limit S51: plain code raises in a second backward, remat does not.
+    const auto writes_shared = [](const Step& step) { return step.op == Op::kWritesShared; };
+    if (runs_twice(program.use) && any_step(program.body, writes_shared))
+      program.use = Use::kBackward;
     if (has_devices()) choose_devices(program);
     if (has_words(Words::kFreedStorages)) program.freed = choose_.freed(program.use);
     // Plain autograd checks the statistics that batch norm has saved, though it does not need them.

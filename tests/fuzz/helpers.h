@@ -93,6 +93,26 @@ struct WritesSaved : torch::autograd::Function<WritesSaved> {
   }
 };)
 
+REMAT_FUZZ_HELPER(WritesShared,
+struct WritesShared : torch::autograd::Function<WritesShared> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
+    context->save_for_backward({x});
+    return x * x;
+  }
+  static std::vector<at::Tensor> backward(torch::autograd::AutogradContext* context, const std::vector<at::Tensor>& grads) {
+    const at::Tensor saved = context->get_saved_variables()[0];
+    saved.detach().mul_(2);
+    return {grads[0] * saved};
+  }
+};)
+
+REMAT_FUZZ_HELPER(writes_shared,
+inline at::Tensor writes_shared(const at::Tensor& a) {
+  const at::Tensor middle = a.sin();
+  const at::Tensor square = WritesShared::apply(middle.view({-1}));
+  return square.view({4, 4}) * middle.cos();
+})
+
 REMAT_FUZZ_HELPER(add_out,
 inline at::Tensor add_out(const at::Tensor& a, const at::Tensor& b) {
   const at::NoGradGuard no_grad;

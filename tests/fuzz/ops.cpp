@@ -125,6 +125,7 @@ const std::array kOps = {
                   const auto parts = TwoResults::apply(a, b, 0.6); r = parts[0]; s = parts[1]),
     REMAT_FUZZ_OP(kInPlaceFunction, kMakes, 1, "", "r = InPlace.apply(a.clone())", r = InPlace::apply(a.clone())),
     REMAT_FUZZ_OP(kWritesSaved, kMakes, 1, "", "r = WritesSaved.apply(a)", r = WritesSaved::apply(a)),
+    REMAT_FUZZ_OP(kWritesShared, kMakes, 1, "", "r = writes_shared(a)", r = writes_shared(a)),
     REMAT_FUZZ_OP(kHook, kMakes, 1, "", "r = a * 1.5\nset_hook(r, 0.5)", r = a * 1.5; set_hook(r, 0.5)),
     REMAT_FUZZ_OP(kHookLater, kHooksArgument, 1, "a", "r = a.sin()\nset_hook(a, 0.9)", r = a.sin(); set_hook(a, 0.9)),
     REMAT_FUZZ_OP(kInnerGrad, kGoesBack, 1, "a", "r = inner_grad(a)", r = inner_grad(a)),
@@ -244,6 +245,25 @@ class WritesSaved(torch.autograd.Function):
         before = saved * 2
         saved.mul_(0.5)
         return grad * (before + ctx.kept)
+)"),
+    REMAT_FUZZ_HELPER_OF(WritesShared, R"(
+class WritesShared(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        (saved,) = ctx.saved_tensors
+        saved.detach().mul_(2)
+        return grad * saved
+)"),
+    REMAT_FUZZ_HELPER_OF(writes_shared, R"(
+def writes_shared(a):
+    middle = a.sin()
+    square = WritesShared.apply(middle.view(-1))
+    return square.view(4, 4) * middle.cos()
 )"),
     REMAT_FUZZ_HELPER_OF(InPlace, R"(
 class InPlace(torch.autograd.Function):

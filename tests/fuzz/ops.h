@@ -80,6 +80,7 @@ enum class Op {
   kTwoResults,
   kInPlaceFunction,
   kWritesSaved,
+  kWritesShared,
   // Hooks, and backwards inside the function.
   kHook,
   kHookLater,
@@ -172,6 +173,11 @@ struct OpInfo {
 };
 
 const OpInfo& info(Op op);
+
+/// True for a custom function whose backward writes what it has saved.
+inline bool writes_in_backward(Op op) {
+  return op == Op::kWritesSaved || op == Op::kWritesShared;
+}
 
 /// A type or function that the text of ops uses by `name`.
 struct Helper {

@@ -101,7 +101,7 @@ bool write_and_hooks(const Block& body) {
 }
 
 bool writing_backward(const Block& body) {
-  return any_step(body, [](const Step& step) { return step.op == Op::kWritesSaved; });
+  return any_step(body, [](const Step& step) { return writes_in_backward(step.op); });
 }
 
 bool writing_backward_and_hooks(const Block& body) {

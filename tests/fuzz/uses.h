@@ -30,6 +30,12 @@ enum class Use {
   kCount,
 };
 
+/// True if more than one backward may run through a part of the graph.
+constexpr bool runs_twice(Use use) {
+  return use == Use::kRetainGraph || use == Use::kPartialGrads || use == Use::kPartialTwice ||
+         use == Use::kDoubleBackward || use == Use::kWriteBetween;
+}
+
 /// Arguments of a use.
 struct Graph {
   const at::Tensor& loss;

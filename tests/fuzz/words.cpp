@@ -73,6 +73,7 @@ Words words_of(Op op) {
     case Op::kWriteColumn:
       return Words::kBank;
     case Op::kWritesSaved:
+    case Op::kWritesShared:
       return Words::kWritingBackwards;
     case Op::kToHost:
     case Op::kToDevice:

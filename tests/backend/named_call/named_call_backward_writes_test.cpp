@@ -69,7 +69,7 @@ struct WritesFactor : torch::autograd::Function<WritesFactor> {
   static Tensors backward(AutogradContext* context, const Tensors& grads) {
     const at::Tensor factor = context->get_saved_variables()[0];
     const at::Tensor before = factor.clone();
-    factor.mul_(0.5);
+    factor.detach().mul_(0.5);
     return {grads[0] * before, at::Tensor()};
   }
 };
@@ -83,7 +83,7 @@ struct WritesPart : torch::autograd::Function<WritesPart> {
   }
   static Tensors backward(AutogradContext* context, const Tensors& grads) {
     const at::Tensor saved = context->get_saved_variables()[0];
-    if (writes) saved.mul_(3);
+    if (writes) saved.detach().mul_(3);
     return {grads[0] * saved.sum(), at::Tensor()};
   }
 };
@@ -244,6 +244,26 @@ TEST_CASE("A backward does not write what another node has saved", "[backend][ho
     CHECK_THROWS_WITH(step(in_region), ContainsSubstring("modified by an inplace operation"));
     CHECK_THROWS_WITH(step(hooked), ContainsSubstring("nobody writes in backward"));
   }
+}
+
+TEST_CASE("A graph of a backward notices what another node writes", "[backend][hooks]") {
+  // The backward of cos comes first, and its graph saves the memory, too.
+  const TensorFn fn = [](const at::Tensor& x) {
+    const at::Tensor middle = x.sin();
+    const at::Tensor first = WritesFactor::apply(x.view({-1}), middle.view({-1}));
+    return first.view_as(x) * middle.cos();
+  };
+  const auto twice = [](const TensorFn& program) {
+    const at::Tensor x = step_input();
+    const at::Tensor loss = program(x).square().sum();
+    const Tensors grads = torch::autograd::grad({loss}, {x}, {}, true, /*create_graph=*/true);
+    grads[0].square().mean().backward();
+  };
+  const ReplayEngine replay = GENERATE(ReplayEngine::kFunction, ReplayEngine::kTape);
+  check_same(step(checkpoint({.name = "r", .replay = replay})(fn)), step(fn));
+  CHECK_THROWS_WITH(twice(fn), ContainsSubstring("modified by an inplace operation"));
+  CHECK_THROWS_WITH(twice(checkpoint({.name = "r", .replay = replay})(fn)),
+                    ContainsSubstring("modified by an inplace operation"));
 }
 
 TEST_CASE("A backward writes no memory that a store has brought back for another node",

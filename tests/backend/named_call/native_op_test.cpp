@@ -242,6 +242,25 @@ TEST_CASE("A call kept in all regions is a part of the SAVE call around it",
   });
 }
 
+TEST_CASE("A skipped call counts as a write to what it has written", "[backend][native_op]") {
+  const auto halve = [](at::Tensor& t) { return t.mul_(0.5); };
+  const TensorFn inner = [halve](const at::Tensor& x) {
+    at::Tensor t = x.clone();
+    const at::Tensor saves = t.sin();  // No backward reads what sin has saved.
+    const at::Tensor half = native_op(halve, "halve", Policy::kSave, Keep::kAllRegions)(t);
+    const at::Tensor leaf = saves.detach().requires_grad_();
+    leaf.cos().sum().backward();
+    half.clone();
+    return saves;
+  };
+  check_bitwise([inner](const at::Tensor& x) {
+    return checkpoint({.name = "outer"})([inner](const at::Tensor& t) {
+      const at::Tensor y = checkpoint({.name = "inner"})(inner)(t);
+      return t.sin() + y.detach();
+    })(x);
+  });
+}
+
 TEST_CASE("An inner region may write a result that an outer replay does not have",
           "[backend][native_op]") {
   const auto shrink = [](at::Tensor& t) {
