@@ -29,7 +29,7 @@ constexpr const char* kWrittenByWayOfData =
 
 /// Stands in autograd's graph for a tensor that autograd may save for a SAVE call. Has a slot if
 /// other code saves the tensor, or if a replay can fill the slot from the call's arguments;
-/// otherwise the tensor itself, kept by the scopes around the region.
+/// otherwise has the tensor itself, which the scopes around the region keep.
 class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks {
  public:
   explicit Hook(CallSavedTensors& calls) : calls_(&calls), region_(calls.state_.region) {}
