@@ -144,8 +144,8 @@ class MemoryChanges {
     size_t bytes = 0;
     std::vector<Numbers> tensors;
   };
-  /// The benefit of changing one more choice, most important first: the bytes that this frees in
-  /// addition, the bytes of its storages that are not freed yet, the bytes that it frees alone.
+  /// The benefit of changing one more choice, compared in this order: bytes freed in addition,
+  /// bytes of its storages that are not freed yet, bytes that the change frees alone.
   using Gain = std::tuple<size_t, size_t, size_t>;
   using Chosen = std::vector<bool>;
   using Holdings = std::vector<const Holding*>;
