@@ -211,7 +211,7 @@ void ForwardCalls::finish() {
   collectives_.finish();
 }
 
-// Matters only in a SAVE call of this region, because the skipped call is then a part of that call.
+// Only a skip in a SAVE call of this region matters: the skipped call is a part of the SAVE call.
 void ForwardCalls::before_skip(c10::ArrayRef<at::Tensor> writes,
                                c10::ArrayRef<at::Tensor> arguments) {
   if (!state_.is_saving) return;

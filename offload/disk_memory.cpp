@@ -116,7 +116,7 @@ class DiskEvent final : public CopyEvent {
   MadeInProcess process_;
 };
 
-/// A file and its free space. A forked process gets no space and cannot read, because it would
+/// A file and its free space. A forked process cannot read, and gets no space, because it would
 /// overwrite pieces of its parent. Pieces are whole pages; memory to write from or read into must
 /// be whole pages too. Any thread.
 class DiskFile {
