@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""The ways of checkpointing that benchmarks compare, the models that they run, the timing in turns, and printing of tables."""
+"""The ways of checkpointing that benchmarks compare, the models that they run, timing jobs in turns, and printing tables."""
 
 import argparse
 import functools

@@ -198,7 +198,7 @@ def train(options, backend, device):
         optimizer.zero_grad()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
             loss = step(text[:, :-1].contiguous(), text[:, 1:].contiguous())
-            time.sleep(0.02)  # the step waits for a collective's future, and gloo ends the profiler's event after that
+            time.sleep(0.02)  # gloo ends the profiler's event only after it has completed the future that the step waits for
         digest = digest_of_gradients(model)
         optimizer.step()
         dist.all_reduce(loss := loss.detach() / (options.fsdp * options.tp))

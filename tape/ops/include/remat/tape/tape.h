@@ -248,7 +248,7 @@ class REMAT_API Tape {
   void clear();
 
   std::vector<TapeRecord> records_;
-  std::vector<c10::IValue> arguments_;  // Holds None for a tensor, the length for a list.
+  std::vector<c10::IValue> arguments_;  // A None stands for a tensor, a length for a list.
   std::vector<TapeRef> refs_;
   std::vector<TapeOutput> outputs_;
   std::vector<TapeWrite> writes_;
