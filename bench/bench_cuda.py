@@ -36,7 +36,7 @@ from torch.utils import checkpoint as torch_checkpoint
 
 import remat_meta as remat
 
-WARM_UP = 3  # steps: from the third on a store takes no more memory from the system
+WARM_UP = 3  # steps, after which a store takes no more memory from the system
 WARM_UP_OF_BUDGETS = 5  # auto_checkpoint() measures three steps and plans when the fourth begins
 MATMULS = [getattr(torch.ops.aten, op).default for op in ("mm", "addmm", "bmm", "baddbmm")]  # the preset save_matmuls's ops
 
@@ -60,7 +60,7 @@ SHAPES = {
 
 
 class Training:
-    """A model, its batch and its gradients, for steps in all ways."""
+    """A model, its batch and its gradients, for steps with any way of checkpointing."""
 
     def __init__(self, shape, dtype):
         torch.manual_seed(0)

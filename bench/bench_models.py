@@ -141,7 +141,7 @@ def row_of_left_out(name):
         try:
             counts[way] = work_of_backward(CASES[name], prepare)
         except RuntimeError:
-            assert way == "torch"  # DenseNet appends to a list that a layer has got, so torch recomputes with a longer one
+            assert way == "torch"  # raises for DenseNet, whose recomputation gets a list that grew after the forward
             counts[way] = None
     plain, everything = counts["plain"], counts["all"]
     cells = (left_out(counts[way], plain, everything) for way in ("torch", "function", "tape"))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""The ways of checkpointing that benchmarks compare, the models that they run, the timing in turns, and printing of tables."""
+"""The ways of checkpointing that benchmarks compare, the models that they run, timing jobs in turns, and printing tables."""
 
 import argparse
 import functools
@@ -19,7 +19,7 @@ clock = time.thread_time_ns
 
 
 def parser_of(description):
-    """Sets one thread and no warnings for this process, and returns the program's argument parser."""
+    """Makes this process use one thread and show no warnings. Returns the program's argument parser."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     return argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -138,7 +138,7 @@ def run_jobs(jobs, rounds):
 
 
 def ratio(ours, plain, i):
-    """Returns the median of the rounds' ratios of number `i` of the tuples of run_jobs()."""
+    """Returns the median over rounds of the ratio of ours to plain. `i`: the position in the tuples of run_jobs()."""
     return statistics.median(a[i] / b[i] for a, b in zip(ours, plain, strict=True))
 
 

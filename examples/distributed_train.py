@@ -28,8 +28,6 @@ from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
 import remat_meta as remat
 
-# The model.
-
 
 class Attention(nn.Module):
     def __init__(self, width, heads):
@@ -93,10 +91,6 @@ class Llama(nn.Module):
             x = layer(x, self.angles)
         return self.output(self.norm(x)) if self.output else x
 
-
-# Distribution over ranks, and checkpoints.
-
-
 def apply_tensor_parallel(model, mesh):
     """Splits activations between layers along the sequence, and attention and feed forward along their channels."""
     columns, split, gathered = parallel.ColwiseParallel(), parallel.SequenceParallel(), parallel.PrepareModuleInput
@@ -145,10 +139,6 @@ def build(options, mesh, layers, device):
     if options.fsdp > 1:
         apply_fsdp(model, mesh["fsdp"])
     return model
-
-
-# Training.
-
 
 def loss_of(logits, targets):
     return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
@@ -208,7 +198,7 @@ def train(options, backend, device):
         optimizer.zero_grad()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
             loss = step(text[:, :-1].contiguous(), text[:, 1:].contiguous())
-            time.sleep(0.02)  # the step waits for a collective's future, and gloo ends the profiler's event after that
+            time.sleep(0.02)  # gloo ends the profiler's event only after it has completed the future that the step waits for
         digest = digest_of_gradients(model)
         optimizer.step()
         dist.all_reduce(loss := loss.detach() / (options.fsdp * options.tp))

@@ -26,7 +26,7 @@ bool may_be_read_by_host(const at::Tensor& tensor) {
   return is_integral || tensor.storage().nbytes() <= kSmallBytes;
 }
 
-/// True for a receive, whose Work must not be waited for twice, because it pairs with one send.
+/// True for a receive. Its Work is not waited for twice: a second wait would expect another send.
 bool is_receive(const std::string& op) {
   return op.find("c10d::recv") != std::string::npos;
 }

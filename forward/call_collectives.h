@@ -30,7 +30,7 @@ class CallCollectives {
   CallCollectives(const CallCollectives&) = delete;
   CallCollectives& operator=(const CallCollectives&) = delete;
 
-  /// Call it before an op of a SAVE call that is a collective, a send or a receive.
+  /// Call it before an op of a SAVE call, if the op is a collective, a send or a receive.
   void before_op(const OpCall& call);
   /// Call it before `op` writes `tensor`. Throws NotImplementedError if an op has saved `tensor`.
   void note_received(const OpInfo& op, const at::Tensor& tensor, Origin origin) const;

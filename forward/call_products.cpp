@@ -205,8 +205,8 @@ void CallProducts::read(size_t number, const at::Tensor& tensor, const OpInfo* r
   KeepReason reason = reason_for(reader);
   if (reason.kind == KeepReason::Kind::kBareRead) report_implicit(product, reason.reader);
   keep(product, tensor, std::move(reason));
-  // Replays copy the value into the memory of the earlier products on the storage, so that memory
-  // is needed.
+  // Replays copy the value into the memory of the earlier products on the storage, so each of these
+  // products needs its memory.
   for (auto base = base_products_.find(number); base != base_products_.end();
        base = base_products_.find(base->second)) {
     CallProduct& before = region_.calls().product(base->second);

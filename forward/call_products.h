@@ -48,7 +48,7 @@ class CallProducts {
   CallProducts(const CallProducts&) = delete;
   CallProducts& operator=(const CallProducts&) = delete;
 
-  /// Call it when a named call has begun. Calls come in the order of their records.
+  /// Call it when a named call has begun, for all call records in order.
   void begin_call() { ends_.emplace_back(); }
   /// Call it when a RECOMPUTE call has begun (+1) or ended (-1).
   void count_recomputed(int change) { recomputed_ += change; }
@@ -104,9 +104,9 @@ class CallProducts {
   // Per call: the pair that was open in the region at the call's end, and the pair's context.
   std::vector<std::pair<UserPair, std::any>> ends_;
   int recomputed_ = 0;                                   // Number of running RECOMPUTE calls.
-  std::unordered_set<size_t> outside_in_graph_;          // Outside storages that joined the graph.
-  std::unordered_map<size_t, size_t> outside_products_;  // By outside storage: its unread product.
-  std::unordered_map<size_t, size_t> base_products_;     // By product: previous one on its storage.
+  std::unordered_set<size_t> outside_in_graph_;          // Given a node by a SAVE call's write.
+  std::unordered_map<size_t, size_t> outside_products_;  // Unread product of each outside storage.
+  std::unordered_map<size_t, size_t> base_products_;     // A product's predecessor on its storage.
 };
 
 }  // namespace remat

@@ -29,7 +29,7 @@ constexpr const char* kWrittenByWayOfData =
 
 /// Stands in autograd's graph for a tensor that autograd may save for a SAVE call. Has a slot if
 /// other code saves the tensor, or if a replay can fill the slot from the call's arguments;
-/// otherwise the tensor itself, kept by the scopes around the region.
+/// otherwise has the tensor itself, which the scopes around the region keep.
 class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks {
  public:
   explicit Hook(CallSavedTensors& calls) : calls_(&calls), region_(calls.state_.region) {}
@@ -180,7 +180,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     value_.emplace(tensor_data(tensor), /*is_output=*/false);
   }
 
-  /// Throws if a write without a version came after hooks may have copied the tensor.
+  /// Throws if the tensor was written without a new version after hooks may have copied it.
   void check_original(bool is_strided) const {
     TORCH_CHECK(!changed_by_alias(*kept_->version), where(), kResultChanged);
     const bool is_comparable = is_strided && !kept_->version->is_written_by_op();
@@ -209,7 +209,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
   bool is_of_options_ = false;                   // The options' store or hooks have the tensor.
   bool is_compared_ = false;                     // Bytes of a tensor from outside are compared.
   std::unique_ptr<const ForwardMemory> others_;  // Set if hooks may bring back a copy.
-  std::optional<OutsideStorage::WeakTensor> original_;  // Set for a leaf from outside.
+  std::optional<OutsideStorage::WeakTensor> original_;  // Set for a parameter or leaf from outside.
   std::optional<torch::autograd::SavedVariable> value_;
   // The tensor and the pair that gets it, while this hook is in pending_.
   std::optional<std::pair<at::Tensor, UserPair>> waiting_;

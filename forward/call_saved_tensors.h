@@ -53,15 +53,15 @@ class CallSavedTensors {
 
   /// Call it when a SAVE call begins.
   void begin_call() { place_ = ScopePlace::here(); }
-  /// Call it when the running call ends or throws. Moves the tensors that the call holds to
-  /// `dying`. Autograd may save the expected tensors later.
+  /// Call it when the running call ends or throws. Moves the tensors that the call holds to `dying`
+  /// or, if autograd is expected to save some of them later, to the expected saves.
   void end_call(std::vector<at::Tensor>& dying) noexcept;
   /// Call before_op() before an op of the call runs, and after_op() when the op has run.
   void before_op() { drop_pending(); }
   void after_op() { pack_pending(); }
   /// Call it before an op outside SAVE calls runs. Gives up expected tensors, except for those of a
-  /// custom function that may be returning: if it returns its input, autograd makes a view by an
-  /// op.
+  /// custom function that may be returning, because such a function may return its input, of which
+  /// autograd then makes a view by an op.
   void before_other() {
     if (!expected_.empty()) expected_.end(/*by_op=*/true);
   }
@@ -108,7 +108,7 @@ class CallSavedTensors {
   SavedCall& running_;
   const std::function<void(const at::Tensor&)> before_slot_;
   ExpectedSaves expected_;
-  std::vector<Named> named_;                  // Named in running_.
+  std::vector<Named> named_;                  // Tensors of running_ with the user's names.
   ScopePlace place_;                          // The open scopes when running_ began.
   std::vector<Hook*> pending_;                // For the running op, in order: see pack_pending().
   std::vector<const KeptTensor*> exchanged_;  // Kept tensors that later got other memory.

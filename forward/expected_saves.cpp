@@ -72,7 +72,7 @@ SavedCall* ExpectedSaves::call_that_saves(const at::Tensor& tensor) {
 
 void ExpectedSaves::end(bool by_op) noexcept {
   for (size_t i = calls_.size(); i-- > 0;) {
-    if (i >= calls_.size() || calls_[i].is_packing) continue;  // Destructors may end other calls.
+    if (i >= calls_.size() || calls_[i].is_packing) continue;  // Destructors may shorten the list.
     const SavingState& saving = calls_[i].saving;
     const State state = saving ? saving().state : State::kDone;
     if (state == State::kNotYet || (by_op && state == State::kMaybe)) continue;

@@ -54,7 +54,7 @@ class REMAT_API ExpectedSaves {
   void end_pack(size_t call, bool has_failed) noexcept;
 
  private:
-  /// The expected tensors in order; some may be undefined.
+  /// The tensors expected for one call, in the order of saving; some may be undefined.
   struct Expected {
     SavedCall call{};
     SavingState saving{};

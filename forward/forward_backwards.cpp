@@ -34,7 +34,7 @@ void ForwardBackwards::before_hooks(size_t count) {
 }
 
 void ForwardBackwards::before_accumulate(const EdgeList& roots) {
-  if (around()) around()->before_accumulate(roots);  // First, because it may exchange .grads.
+  if (around()) around()->before_accumulate(roots);  // First, because around() may exchange .grads.
   if (!is_replayed()) return;
   visit_nodes(roots, [&](torch::autograd::Node& node) {
     auto* const accumulate = dynamic_cast<torch::autograd::AccumulateGrad*>(&node);

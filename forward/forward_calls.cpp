@@ -74,7 +74,7 @@ NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::
   record.first_slot = state_.region->slots().size();
   names_.insert(record.call.name);
   products_.begin_call();
-  record.threw = call.is_saved();  // Set until begin_saved() has returned.
+  record.threw = call.is_saved();  // Stays set if begin_saved() throws.
   if (call.is_saved()) begin_saved(record, seen);
   record.threw = false;
   open_.push_back(call.is_saved() ? Open::kSaved : Open::kRecomputed);
@@ -185,8 +185,8 @@ void ForwardCalls::abandon_saved() noexcept {
   drop_unseen(close_saved());
 }
 
-// A replay runs a call that has thrown, up to where it threw, so the call's arguments are kept:
-// when the function goes on, because user hooks cannot run while the exception propagates.
+// A replay runs a thrown call up to where it threw, so its arguments are kept, but only when the
+// function goes on, because user hooks cannot run while an exception propagates.
 void ForwardCalls::keep_read_by_thrown() {
   auto read = std::exchange(thrown_.read, {});
   for (const at::Tensor& argument : read) need(argument);
@@ -211,7 +211,7 @@ void ForwardCalls::finish() {
   collectives_.finish();
 }
 
-// Matters only in a SAVE call of this region, because the skipped call is then a part of that call.
+// Only a skip in a SAVE call of this region matters: the skipped call is a part of the SAVE call.
 void ForwardCalls::before_skip(c10::ArrayRef<at::Tensor> writes,
                                c10::ArrayRef<at::Tensor> arguments) {
   if (!state_.is_saving) return;

@@ -86,7 +86,7 @@ class ForwardCalls final : public NamedCalls {
   /// Call it before `tensor` gets other memory.
   void before_set_data(const at::Tensor& tensor) { saves_.before_set_data(tensor); }
 
-  /// Throws if a backward from `roots` passes a SAVE call, because a replay could not follow.
+  /// Throws if a backward from `roots` runs nodes of a SAVE call, as a replay could not follow.
   void check_backward(const EdgeList& roots) const;
 
   /// Call it when the function has returned.

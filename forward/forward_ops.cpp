@@ -244,7 +244,7 @@ void ForwardOps::after_cast(const OpCall& call) {
   if (call.result(0).isTensor()) note_autocast(call.result(0).toTensor(), leaf);
 }
 
-// Call it first in the next op, because destructors may run ops.
+// Call it first in the next op, because the leaf's destructor may run ops.
 void ForwardOps::after_cast_threw() {
   drop_unseen(std::exchange(cast_leaf_, {}));
 }

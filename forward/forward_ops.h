@@ -65,7 +65,7 @@ class ForwardOps final : public OpObserver {
   const OpCall* handled_ = nullptr;  // The running op, if a tensor subclass handles it.
   // For the running op:
   bool is_written_down_ = false;
-  bool casts_weight_ = false;                 // A cast that autocast's cache could replace.
+  bool casts_weight_ = false;                 // Is a cast that autocast's cache could replace.
   Origin made_ = Origin::inside();            // Origin of the op's results if it is not logged.
   at::Tensor cast_leaf_;                      // The leaf that is cast, if casts_weight_.
   std::vector<GeneratorMark> marks_;          // Generators before the op, if it may draw.

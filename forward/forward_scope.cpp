@@ -136,8 +136,8 @@ void ForwardScope::finish() {
   if (shared.recorder) state_->finish_tape();
 }
 
-// See Note [What the user has]: user hooks bring a result back only when the function runs again,
-// and a tape does not call the function.
+// Gives the tape up if the function called is_recomputing() and user hooks keep a result: hooks
+// bring a result back only when the function runs again. See Note [What the user has].
 void ForwardScope::State::finish_tape() {
   TapeRecorder& recorder = *shared.recorder;
   const auto& products = std::as_const(*shared.region).calls().products();

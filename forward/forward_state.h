@@ -31,7 +31,7 @@ struct ForwardState {
   const int graph_task = torch::autograd::get_current_graph_task_id();
 
   StorageTable storages{};                   ///< Origins of memory.
-  std::unique_ptr<SavedMemory> saved{};      ///< Saved memory; null if ops are not observed.
+  std::unique_ptr<SavedMemory> saved{};      ///< Saved tensors' memory; null if no op is observed.
   std::unique_ptr<TapeRecorder> recorder{};  ///< Null without a tape.
   const OpInfo* op = nullptr;                ///< The running op.
   bool is_saving = false;                    ///< A SAVE call is running.

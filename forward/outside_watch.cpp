@@ -33,8 +33,8 @@ Origin OutsideWatch::origin_of(const at::Tensor& tensor) {
   const void* const memory = memory_of(tensor);
   if (!memory) return Origin::inside();
   Origin origin = state_.storages.find(memory);
-  // A cast that a SAVE call left in autocast's cache counts like any other, because a replay casts
-  // again.
+  // A cast that a SAVE call left in autocast's cache counts like other cached casts, because a
+  // replay casts again.
   const bool may_be_cached = origin.is_unknown() || (origin.is_in_call() && !state_.is_saving &&
                                                      autocast_source(tensor).defined());
   if (!may_be_cached) return origin;
@@ -71,8 +71,8 @@ Origin OutsideWatch::origin_of_wrapper(const at::Tensor& wrapper) {
   return origin;
 }
 
-// Does not add a view that the region has made, which has a node of the region. After a write, a
-// view from outside may have such a node, too, so from then on all views are added.
+// Leaves out views that the region has made, recognised by their nodes. After a write, a view from
+// outside may have a node of the region, too, so from then on all views are added.
 void OutsideWatch::note_captured(const at::Tensor& tensor, Origin origin) {
   if (!tensor.requires_grad()) return;
   if (origin.is_outside()) {
@@ -84,7 +84,7 @@ void OutsideWatch::note_captured(const at::Tensor& tensor, Origin origin) {
   region_.outside().add_captured(tensor);
 }
 
-// Refuses writes to outside wrappers and their views: only their class knows what they write.
+// Refuses writes to outside wrappers and their views: only the class knows what memory is written.
 void OutsideWatch::see_wrapper(const OpCall& call, size_t argument, const at::Tensor& tensor,
                                Origin origin) {
   const void* const memory = memory_of(tensor);
@@ -183,7 +183,7 @@ void OutsideWatch::begin_write(const at::Tensor& tensor, OutsideStorage& outside
   if (const auto part = outside.part_read()) keep_part(tensor, outside, *part);
 }
 
-/// Keeps the present bytes of a part of a tensor that the region writes, in the scopes around it.
+/// Keeps the present bytes of `part` of `tensor`, which the region writes, in outer scopes.
 void OutsideWatch::keep_part(const at::Tensor& tensor, OutsideStorage& outside,
                              const TensorLayout& part) {
   const HiddenScopes outer(state_.scope);

@@ -107,7 +107,7 @@ class OutsideWatch {
     at::Tensor tensor;
     SavedVersion before;
   };
-  std::vector<WholeWrite> writes_whole_;  // Writes of whole tensors, not yet covered.
+  std::vector<WholeWrite> writes_whole_;  // Whole-tensor writes, for cover_written().
 };
 
 }  // namespace remat

@@ -64,7 +64,7 @@ bool SavedCall::is_from_outside(const at::Tensor& tensor, const StorageTable& st
   if (!memory) return false;
   const Origin origin = storages.find(memory);
   if (!origin.is_unknown()) return origin.is_outside();
-  if (!op_runs) return true;  // The call's own results are in the table.
+  if (!op_runs) return true;  // The table has all that the call has made.
   return op_memory.contains(memory);
 }
 

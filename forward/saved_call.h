@@ -54,15 +54,15 @@ struct SavedCall {
     return op_runs && op_memory.contains(memory_of(tensor));
   }
 
-  /// True if `tensor`, which the call uses, existed before the region. Its origin is unknown if
-  /// only SAVE calls have read it, and if it is a new result of the running op; only the former
-  /// is among the op's arguments.
+  /// True if `tensor`, which the call uses, existed before the region. If its origin is unknown,
+  /// the tensor either existed and only SAVE calls have read it, or is a new result of the running
+  /// op. A new result is not among the op's arguments.
   bool is_from_outside(const at::Tensor& tensor, const StorageTable& storages) const;
 
  private:
   size_t hashed_argument_on_storage_of(const at::Tensor& tensor) const;
 
-  /// First positions by addresses of arguments and of their storages; used for many arguments.
+  /// Argument positions by the addresses of tensors and storages. Empty if there are few arguments.
   mutable std::unordered_map<const void*, size_t> positions_{};
 };
 

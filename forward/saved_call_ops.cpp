@@ -64,8 +64,8 @@ void SavedCallOps::after_op(const OpCall& call) {
   running_.op_runs = false;
 }
 
-// A storage that nobody else holds is new, although its address counts as made inside if the region
-// has freed a storage there. An in-place op returns a storage that others hold, which is not new.
+// A storage that only `tensor` holds is new, even if its address counts as made inside because the
+// region has freed a storage there. In-place ops return storages that others hold, too.
 void SavedCallOps::adopt(const at::Tensor& tensor) {
   const void* const memory = memory_of(tensor);
   if (!memory || !tensor.has_storage()) return;
@@ -97,7 +97,7 @@ void SavedCallOps::note_write(const OpInfo* op, const at::Tensor& tensor, Origin
   running_.written.push_back(std::move(written));
 }
 
-/// Throws NotImplementedError if a replay could not find the written memory, which is not from
+/// Throws NotImplementedError if a replay could not find the memory of `written`, which is not from
 /// outside.
 void SavedCallOps::check_findable(const OpInfo* op, const SavedCall::Written& written) const {
   const at::Tensor& tensor = written.tensor;
@@ -112,8 +112,8 @@ void SavedCallOps::check_findable(const OpInfo* op, const SavedCall::Written& wr
       "or use the policy RECOMPUTE.");
 }
 
-/// Keeps the old value for replays. Keeps outside memory that is an argument of the region, was
-/// read before, or gets a node by the write. Copies a product that is kept.
+/// Keeps the old value if a replay needs it: that of outside memory that is an argument of the
+/// region, was read before, or gets a node by the write, and that of a kept product.
 void SavedCallOps::keep_before_write(const SavedCall::Written& written, bool joins_graph) {
   const auto& [tensor, origin, argument, required_grad] = written;
   if (origin.is_outside()) {

@@ -62,7 +62,7 @@ bool may_be_looked_into(const Region& region);
 RegionSaves region_saves_of(const Region& region, std::unordered_set<const void*>& billed);
 
 /// Estimates how many bytes of `held` each change of the user's code or policy would free. Returns
-/// up to 16 changes for each device. Each frees most in addition to the changes before it.
+/// up to 16 changes for each device, each the one that frees most in addition to those before it.
 std::vector<MemoryChange> best_changes(
     const std::vector<std::pair<const Region*, HeldTensor>>& held);
 

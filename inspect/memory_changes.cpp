@@ -29,7 +29,7 @@ const char* const kCalls = "<calls>";  // in a reason; shown() replaces it by th
 
 /// Index of the SAVE call whose policy must change to free the tensor. An argument that another
 /// SAVE call made is also kept as a result of that call, the maker. With RECOMPUTE only in the call
-/// that saved the argument, the maker would still keep it, so this is the maker.
+/// that saved the argument, the maker would still keep it, so returns the maker.
 size_t call_of(const HeldTensor& held) {
   if (held.kept && held.kept->maker != KeptTensor::kNoCall) return held.kept->maker;
   return held.call();
@@ -144,8 +144,8 @@ class MemoryChanges {
     size_t bytes = 0;
     std::vector<Numbers> tensors;
   };
-  /// The benefit of changing one more choice, most important first: the bytes that this frees in
-  /// addition, the bytes of its storages that are not freed yet, the bytes that it frees alone.
+  /// The benefit of changing one more choice, compared in this order: bytes freed in addition,
+  /// bytes of its storages that are not freed yet, bytes that the change frees alone.
   using Gain = std::tuple<size_t, size_t, size_t>;
   using Chosen = std::vector<bool>;
   using Holdings = std::vector<const Holding*>;

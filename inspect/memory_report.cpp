@@ -57,7 +57,7 @@ void add_row(MemoryRow row, const HeldTensor& held, std::unordered_set<const voi
   memory.rows.push_back(std::move(row));
 }
 
-/// True if the result is kept only because a bare op reads it. False for an op of a rule.
+/// True if the result is kept only because a bare op reads it. False for ops that a rule names.
 bool is_implicit(const NamedCall& call, const KeepReason& reason) {
   return reason.kind == KeepReason::Kind::kBareRead && !call.is_op;
 }

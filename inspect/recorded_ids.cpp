@@ -28,8 +28,8 @@ bool has_plain_sizes(const at::TensorBase& tensor) {
          !impl->is_python_dispatch() && !tensor.is_nested();
 }
 
-/// Reads the address past the checks with which fake tensors and wrappers raise, because only the
-/// address is recorded.
+/// Reads the address without the checks by which fake tensors and wrappers raise, because nothing
+/// reads the memory.
 uint64_t address_of(const at::TensorBase& tensor) {
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   if (!impl->has_storage()) return 0;

@@ -180,7 +180,7 @@ class RegionWalk {
     return added || add(record.call.name, "written", layout_of(held.meta), held.storage);
   }
 
-  /// Returns false if the storage is gone: hooks, a store or an outer region hold the value.
+  /// Returns false if the storage is gone because hooks, a store or an outer region have the value.
   bool add(const std::string& call, std::string name, const TensorLayout& layout,
            const HeldStorage& held) {
     if (held.parts()) return add_parts(call, name, *held.parts());

@@ -116,7 +116,7 @@ class DiskEvent final : public CopyEvent {
   MadeInProcess process_;
 };
 
-/// A file and its free space. A forked process gets no space and cannot read, because it would
+/// A file and its free space. A forked process cannot read, and gets no space, because it would
 /// overwrite pieces of its parent. Pieces are whole pages; memory to write from or read into must
 /// be whole pages too. Any thread.
 class DiskFile {
@@ -273,8 +273,8 @@ class DiskMemory final : public OffloadMemory, public std::enable_shared_from_th
     CopyEventPtr read(const at::Storage& device, const CopyEventPtr& after) override {
       const HostPiece host = take_host(device);
       const auto copy = std::make_shared<DiskEvent::Copy>();
-      // Not a reference, which might be the last one and free device memory on the reader's thread.
-      // The caller keeps `device` alive until the event is done.
+      // A raw pointer, because a reference might be the last one and free device memory on the
+      // reader's thread. The caller keeps `device` alive until the event is done.
       c10::StorageImpl* const target = device.unsafeGetStorageImpl();
       const auto work = [this, host, copy, target, after] {
         read_into(host->storage().mutable_data());

@@ -16,8 +16,8 @@ namespace remat::detail {
 namespace {
 
 constexpr size_t kExaminedPerPut = 8;
-// Limit on the bytes of queued copies. They keep the link busy between two puts. When backward
-// begins few are wasted, which matters because a copy queued on a device cannot be cancelled.
+// Limit on the bytes of queued copies: enough to keep the link busy between two puts, and few to
+// waste when backward begins, because a copy queued on a device cannot be cancelled.
 constexpr int64_t kMaxQueuedBytes = int64_t{256} << 20;
 
 bool is_alone(const at::Storage& storage) {

@@ -217,7 +217,7 @@ class RoundingErrors {
   void add(const at::Tensor& values, const RoundedValues& of) {
     const auto options = values.options().dtype(at::kDouble);
     at::Tensor most = at::zeros({}, options);
-    at::Tensor squares = at::zeros({2}, options);  // sums over scaled differences, scaled values
+    at::Tensor squares = at::zeros({2}, options);  // sums for scaled differences and scaled values
     for_each_piece(values.numel(), [&](int64_t from, int64_t size) {
       const at::Tensor all = values.narrow(0, from, size).to(at::kDouble);
       const at::Tensor is_number = all.isfinite();
@@ -248,7 +248,7 @@ class RoundingErrors {
   }
 
  private:
-  /// Stores `found` if the entry is empty; otherwise takes the entry out.
+  /// Stores `found` if the device has no entry; otherwise removes the entry and returns it.
   at::Tensor exchange(c10::Device device, const at::Tensor& found) {
     const std::lock_guard lock(mutex_);
     at::Tensor& errors = errors_[device];

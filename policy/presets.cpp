@@ -58,7 +58,7 @@ PolicyTable recompute_pointwise() {
 PolicyTable safe_defaults() {
   return saving(
       "safe_defaults",
-      {// Indices and sizes that depend on data, because near ties may resolve differently.
+      {// Ops whose indices or sizes depend on data: a replay may resolve near ties differently.
        "aten::topk", "aten::sort", "aten::argsort", "aten::msort", "aten::argmax", "aten::argmin",
        "aten::max.dim", "aten::min.dim", "aten::cummax", "aten::cummin", "aten::kthvalue",
        "aten::mode", "aten::median.dim", "aten::nanmedian.dim", "aten::multinomial",

@@ -109,8 +109,8 @@ class BlockFinder {
     return 0;
   }
 
-  /// The line of the op, else that of the forward op that it replays. If the op has no line and
-  /// replays no op, asks its caller, and so on.
+  /// The source line of the op or, if it has none, of the forward op that it replays. If the op
+  /// replays none either, the line of its caller, and so on.
   StringId line_of_op(size_t op) const {
     for (; op != kNoOp; op = nesting_.caller(op)) {
       if (const StringId line = recording_.ops[op].line; line != 0) return line;

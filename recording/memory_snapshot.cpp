@@ -124,7 +124,7 @@ std::optional<size_t> number_in(std::string_view device) {
 }
 
 /// Numbers of devices, for a viewer that knows no device names: 1 for "cuda:1"; "cpu" and other
-/// devices without an index get the first free number.
+/// devices without an index get the lowest number not in use.
 std::map<StringId, size_t> device_numbers(const Recording& recording,
                                           const std::vector<MemoryBlock>& blocks) {
   std::set<StringId> devices;

@@ -30,8 +30,8 @@ struct TensorOrigin {
   size_t number = 0;
   uint32_t stream = 0;   ///< For kMade the op's stream.
   uint64_t storage = 0;  ///< See StorageOrigin.
-  /// True if a replay made the tensor. It may be the shadow of outside memory, so kOutside on the
-  /// other side is no difference.
+  /// True if a replay made the tensor. The tensor may be the shadow of outside memory, so an origin
+  /// of another kind in the other op is no difference.
   bool is_replayed = false;
 };
 
@@ -94,7 +94,7 @@ bool is_view(std::string_view op);
 /// True for casts, such as "aten::_to_copy".
 bool is_cast(std::string_view op);
 
-/// True for dropout, normalisations and some ops that they call, roughly, by name.
+/// True for dropout, normalisations and some ops that they call: a rough guess from the name.
 bool depends_on_training(std::string_view op);
 
 }  // namespace remat::detail

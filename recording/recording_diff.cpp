@@ -35,7 +35,7 @@ struct OpSequence {
   const std::vector<size_t>& ops;
   std::function<std::vector<TensorOrigin>(size_t op)> origins;
   bool is_cut = false;  ///< True if the sequence may end before the run is complete (early stop).
-  bool threw = false;   ///< True if the last op threw, or something after that op.
+  bool threw = false;   ///< True if the last op threw, or code that ran after it.
 
   bool has(size_t i) const { return i < ops.size(); }
   const std::string& name(size_t i) const { return recording.text(recording.ops[ops[i]].name); }

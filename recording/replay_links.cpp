@@ -111,7 +111,7 @@ class Linker {
   std::vector<size_t> next_in_;             // by replay: position in forwards_ of its region
   std::vector<std::vector<size_t>> again_;  // by replay: the ops that it ran
   std::vector<size_t> links_;
-  std::unordered_map<uint64_t, std::pair<uint64_t, uint64_t>> regions_;  // (whole, parent)
+  std::unordered_map<uint64_t, std::pair<uint64_t, uint64_t>> regions_;  // by region: whole, parent
   // by region: the ops of its forward, with those of inner regions
   std::unordered_map<uint64_t, std::vector<size_t>> forwards_;
   std::map<std::pair<uint64_t, uint32_t>, size_t> records_;  // ops by whole region and record

@@ -120,7 +120,7 @@ std::vector<std::pair<TimeNs, TimeNs>> planned_steps(const Recording& recording,
                                                      const OnThread<PlanEvent>& plan,
                                                      TimeNs end_ns) {
   const std::string& name = recording.text(plan.label);
-  // Times of the first and the last event, by RegionEvent::whole, since events name segments.
+  // Times of the first and the last event, by RegionEvent::whole, as an event may name a segment.
   std::map<uint64_t, std::pair<TimeNs, TimeNs>> steps;
   std::unordered_map<uint64_t, uint64_t> wholes;
   const auto note_event = [&](uint64_t whole, TimeNs time_ns) {

@@ -81,7 +81,7 @@ bool has_exact_store(const CheckpointOptions& options) {
   return !options.offload_store || options.offload_store->is_exact();
 }
 
-/// True if the options' store, and those of all regions around, give back exactly what was put.
+/// True if the store of the options, and those of all regions around, give back the exact bits.
 bool is_exact(const CheckpointOptions& options) {
   if (!has_exact_store(options)) return false;
   for (const Scope* around = Scope::current(); around; around = around->previous()) {
@@ -108,8 +108,9 @@ CallSettings call_settings(const CheckpointOptions& options) {
   return calls;
 }
 
-/// Keeps the state (random generators and state hooks) and `inputs`. With offload_inputs the store
-/// keeps the inputs, else the options' hooks, and without those the hooks around the region.
+/// Keeps the state (generators and state hooks) and `inputs`. The store keeps the inputs if
+/// offload_inputs is set, else the options' hooks or, if there are none, the hooks around the
+/// region.
 std::shared_ptr<RegionEntry> keep_inputs(const CheckpointOptions& options,
                                          c10::ArrayRef<at::Tensor> inputs,
                                          const CallSettings& calls) {
@@ -169,8 +170,8 @@ class HeadHook final : public torch::autograd::FunctionPreHook {
   std::weak_ptr<Region> region_;
 };
 
-/// True if the node was made on this thread (each thread numbers its nodes separately) with that
-/// sequence number or a later one.
+/// True if the node was made on this thread (each thread numbers its nodes separately) and has the
+/// number `sequence_nr` or a later one.
 bool is_since(const torch::autograd::Node& node, uint64_t sequence_nr) {
   return node.thread_id() == at::RecordFunction::currentThreadId() &&
          node.sequence_nr() >= sequence_nr;

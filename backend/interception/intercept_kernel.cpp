@@ -233,9 +233,9 @@ bool is_shown(DispatchKeySet keys, const OpInfo& info) {
 }
 
 /// If the op is a collective, or a named call by the policy, runs or skips it and returns true. Ops
-/// that write are never named calls, collectives excepted: factories that a handler calls are not
-/// intercepted, only the ops that then resize and fill their results, and a skipped call could not
-/// do that.
+/// that write are never named calls, except for collectives. Factories that a handler calls are not
+/// intercepted, only the ops that resize and fill their results, and skipping such an op would
+/// leave the result unfilled.
 bool run_part_as_call(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below,
                       Stack* stack) {
   if (info.writes() && !info.is_communication()) return false;

@@ -16,7 +16,7 @@ namespace remat {
 /// PrivateUse3 is in use, REMAT_DISPATCH_KEY=PrivateUse1 chooses PrivateUse1. Throws, naming the
 /// owner, if the chosen backend is taken.
 ///
-/// Usable from any thread. Takes some 10 ms the first time; later only as long as new ops need.
+/// Usable from any thread. Takes some 10 ms the first time, and later only time for new ops.
 void install_interception();
 
 }  // namespace remat

@@ -18,14 +18,14 @@
 namespace remat {
 namespace {
 
-constexpr size_t kWords = 64;  // Number of words sampled in larger memory.
+constexpr size_t kWords = 64;  // Most words of a storage that are sampled.
 
 std::optional<uint32_t> version_of(const at::Tensor& tensor) {
   if (tensor.is_inference()) return std::nullopt;
   return tensor.unsafeGetTensorImpl()->version_counter().current_version();
 }
 
-/// A hash of the storage's samples; nullopt if the host cannot read the storage.
+/// A hash of words sampled from the tensor's storage; nullopt if the host cannot read it.
 std::optional<uint64_t> sample_of(const at::Tensor& tensor) {
   if (!tensor.is_cpu() || !tensor.has_storage()) return std::nullopt;
   const c10::Storage& storage = tensor.storage();

@@ -130,7 +130,7 @@ void NamedCallScope::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> argu
   const TraceScope before = scope_if_traced();
   const c10::SmallVector<NamedCalls*, 2> scopes = scopes_of(call);
   for (NamedCalls* const calls : scopes) {
-    // Each region numbers its collectives, because a replay of an inner region counts from 0.
+    // Each region numbers its own collectives, as a replay of an inner region counts from 0.
     const bool has_own_name = !call.collective.empty() && calls != scopes.back();
     const NamedCalls::Action action =
         calls->begin(has_own_name ? renumbered(call, *calls) : call, arguments);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""A torchvision ResNet has no switch for checkpoints, so its blocks are wrapped. BatchNorm's statistics are as without."""
+"""A torchvision ResNet has no switch for checkpoints, so its blocks are wrapped. BatchNorm's statistics are those of plain."""
 
 import torch
 from torch.nn import functional as F

@@ -13,15 +13,15 @@
 
 namespace remat {
 
-/// Kernels by "aten::name.overload", on meta tensors.
+/// Kernels that run on meta tensors, by names such as "aten::std.correction".
 using DryKernelTable = std::unordered_map<std::string, c10::KernelFunction>;
 
 /// Replaces meta arguments on a stack by meta results.
 using DryKernel = std::function<void(torch::jit::Stack& stack)>;
 
 /// Returns the kernel for `op`; null if there is none. For an out= op, the kernel runs the
-/// functional form of the op and resizes the `out` arguments to the shapes of its results. Any
-/// thread.
+/// functional form of the op and resizes the `out` arguments to the shapes of its results. Usable
+/// from any thread.
 DryKernel find_dry_kernel(const c10::OperatorHandle& op);
 
 /// Returns add(op, function), which makes the function the op's kernel.

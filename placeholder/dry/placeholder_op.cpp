@@ -51,7 +51,7 @@ bool is_written(const c10::OperatorHandle& op, size_t argument) {
                     ". Move all of the model and its inputs with .to(\"remat_meta\"), or none.");
 }
 
-/// Throws ValueError if `op` has a real tensor besides the dry one, because shapes may depend on a
+/// Throws ValueError if `op` gets real tensors together with `dry`, because shapes may depend on a
 /// real tensor's values. A 0-dim tensor may be real if the op only reads it.
 void check_not_mixed(const c10::OperatorHandle& op, const at::Tensor& dry, const Stack& stack) {
   visit_argument_tensors(op, stack, [&](size_t index, const at::Tensor& tensor) {

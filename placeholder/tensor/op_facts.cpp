@@ -14,7 +14,7 @@ namespace {
 
 using Table = std::unordered_map<std::string_view, OpFacts>;
 
-/// Facts hold for all overloads.
+/// Facts hold for all overloads of an op.
 Table make_table() {
   using enum OpFact;
   return {
@@ -101,8 +101,8 @@ Table make_table() {
       {"aten::index_put_", kAccumulates},
       {"aten::put_", kAccumulates},
 
-      // Kernels that save memory from empty() and leave parts of it unfilled: rrelu the noise of
-      // positive inputs, ctc_loss blanks between targets, RNNs parts of a library's workspace.
+      // Kernels that save memory of empty() partly unfilled: rrelu leaves out the noise of positive
+      // inputs, ctc_loss blanks between targets, and RNNs parts of a library's workspace.
       {"aten::rrelu_with_noise", kFills | kLeavesGaps},
       {"aten::rrelu_with_noise_", kFills | kLeavesGaps},
       {"aten::rrelu_with_noise_functional", kLeavesGaps},

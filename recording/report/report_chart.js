@@ -30,7 +30,7 @@ class Chart {
     this.most = this.mostBytes();
   }
 
-  /// Plans far above the live bytes do not set the scale.
+  /// The top of the scale. Plans far above the live bytes do not raise it.
   mostBytes() {
     const alive = Math.max(1, most(this.run.total), this.other ? most(this.other.total) : 0);
     const lines = this.run.plans.flatMap((plan) => planLines(plan).map((line) => line.bytes));

@@ -26,7 +26,7 @@ function most(values) {
   return values.reduce((largest, value) => Math.max(largest, value), 0);
 }
 
-/// Maps labels that differ only by numbers to one.
+/// Maps labels that differ only by numbers to one label.
 function folded(label) {
   return label.replace(/[0-9]+/g, "*");
 }

@@ -4,8 +4,8 @@
 
 const FEW_ROWS = 20;
 
-/// A column has: title, value(row) to sort by, text(row) or cell(row) for nodes, is_number, and
-/// total below it.
+/// A column has a title, value(row) if it can be sorted, text(row) or cell(row), which returns
+/// nodes, is_number, and optionally exact(row), a tooltip.
 class SortableTable {
   constructor(place, caption, columns) {
     this.place = place;

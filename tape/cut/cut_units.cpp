@@ -89,7 +89,7 @@ bool CutUnits::add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size
 }
 
 /// Returns `value` as the forward keeps it or, if it keeps none, as the outermost group around
-/// `reader` with a slot for the value makes it. Null without either: `reader` must make it then.
+/// `reader` with a slot for the value makes it. Null if there is neither: `reader` must make it.
 std::shared_ptr<CutValue> CutUnits::outer_value(uint32_t value, size_t reader) {
   if (auto known = kept_.find(value)) return known;
   GroupSlots::mapped_type* found = nullptr;

@@ -152,7 +152,7 @@ void TapeCutter::compare_end(size_t slots) {
   if (phase_ == Phase::kPlan) compare_dropped_slots();
 }
 
-/// If a slot is alive that should be freed by now according to the plan, the tape differs from its
+/// If a slot that should be freed by now according to the plan is alive, the tape differs from its
 /// plan, so units that miss inputs begin at the start of the tape.
 void TapeCutter::compare_dropped_slots() {
   std::optional<size_t> held;

@@ -51,7 +51,7 @@ void TapeTrust::trust(const OpHashes& ops) const {
   with_known(key_, [&](Advice& known) {
     // Copied, since running regions share the old list.
     TrustedOps::All all = known.trusted.all() ? *known.trusted.all() : TrustedOps::All();
-    // The list has these ops already if regions were recorded before the first was compared.
+    // The list has these ops already if several regions were recorded before one was compared.
     if (std::any_of(all.begin(), all.end(),
                     [&](const auto& known_ops) { return *known_ops == *added; }))
       return;

@@ -119,8 +119,8 @@ void SlotRecorder::resolve(const NewSlot& slot, const at::Tensor& tensor, TapeRe
   if (values_.gave_up()) return;
   TapeRef& ref = slot_at(slot).ref = found;
   const bool is_of_op = in_op && !op_.makes_views && ref.defined() && is_of_last_record(ref.value);
-  // Outside memory may legally be overwritten before backward if its node never reads it. A hash
-  // taken now would then report a false mismatch, so take none.
+  // Outside memory may legally be overwritten before backward if the node that saved it never reads
+  // it. A hash taken now would then report a false mismatch, so take none.
   const bool is_from_outside =
       ref.defined() && tape_.values_[ref.value].source == TapeValue::Source::kOutside;
   if (tape_.has_hashes_ && !is_from_outside && !(is_of_op && leaves_gaps(*op_.record.op, tensor)))

@@ -269,8 +269,8 @@ void TapeRecorder::before_saved_write(const at::Tensor& tensor) {
   if (value != TapeValue::kNone) keep_value(tensor, value);
 }
 
-/// Call it before a write to `tensor`, which has `value`. What holds an alias then copies the
-/// memory.
+/// Call it before a write to `tensor`, which has `value`. Whatever holds an alias of `tensor` then
+/// copies its memory.
 void TapeRecorder::keep_value(const at::Tensor& tensor, uint32_t value) {
   if (cutter_) cutter_->before_write(value, tensor);
   values_.before_write(tensor, value);

@@ -119,8 +119,8 @@ at::Tensor TapeRun::fetch(const TapeValue& value) const {
   }
 }
 
-// If a tensor was passed twice, only the first of its arguments holds it. If hooks have brought the
-// tensor back, its strides may differ from the forward's, so it is laid out as in the forward.
+// If a tensor was passed twice, only the first of the two arguments holds it. If hooks have brought
+// it back, its strides may differ from the forward's, so it is laid out as in the forward.
 at::Tensor TapeRun::fetch_argument(size_t outside) const {
   const std::optional<size_t> number = root_.outside()[outside].whole_argument();
   if (!number) return {};

@@ -74,7 +74,7 @@ class TapeRun {
 
  private:
   struct Live {
-    at::Tensor tensor;                    // Shows the value's memory; the layout may be another.
+    at::Tensor tensor;                    // On the value's memory, in any layout.
     bool owned = false;                   // The run may write this memory.
     bool given = false;                   // The value is one of the part's inputs.
     uint32_t written = TapeValue::kNone;  // The memory's value after the running op's write.
@@ -114,7 +114,7 @@ class TapeRun {
   std::vector<bool> slot_wanted_;
   torch::jit::Stack stack_;
   torch::jit::Stack written_arguments_;                       // Keeps out= arguments alive.
-  std::vector<std::pair<uint32_t, Live>> given_and_written_;  // Inputs that the op also makes.
+  std::vector<std::pair<uint32_t, Live>> given_and_written_;  // Inputs that the op makes anew.
 };
 
 }  // namespace remat

@@ -23,7 +23,7 @@ class InputSearch {
   InputSearch(const Tape& tape, const TapePart& part, Given given, std::vector<bool>& needed)
       : tape_(tape), part_(part), given_(given), needed_(needed) {}
 
-  // Reads `live` of a slot once, because other threads may free slots meanwhile.
+  // Reads each slot's `live` only once, because other threads may free slots meanwhile.
   Found run(const Region& region) {
     std::vector<size_t> live;
     for (const auto i : c10::irange(part_.slots.size())) {

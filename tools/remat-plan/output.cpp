@@ -108,7 +108,7 @@ void print_plan(std::ostream& out, const Planner& planner, const Plan& plan) {
 
 void print_frontier(std::ostream& out, const Planner& planner) {
   const remat::Frontier& frontier = planner.frontier();
-  // A profile without bytes counts as one of one byte, because shares are divided by the peak.
+  // A peak of 0 bytes counts as 1 byte, because shares are divided by the peak.
   const double whole =
       static_cast<double>(std::max<int64_t>(1, frontier.no_checkpoint_peak_bytes()));
   out << "without checkpointing: " << bytes_text(frontier.no_checkpoint_peak_bytes())

@@ -30,7 +30,7 @@ void __throw_bad_array_new_length() {
 
 extern "C" {
 
-// 0 means that there may be threads, which shared_ptr assumes with an older glibc.
+// 0 means that there may be threads. With an older glibc, shared_ptr always assumes this.
 extern char __libc_single_threaded;
 char __libc_single_threaded = 0;
 

@@ -44,7 +44,7 @@ def fill(folder: pathlib.Path, given: argparse.Namespace) -> None:
     (info / "licenses").mkdir(parents=True)
     (info / "METADATA").write_text(metadata)
     shutil.copy(ROOT / "LICENSE", info / "licenses/LICENSE")
-    # One wheel has bindings for several Pythons, hence py3: remat_meta/_torch_version.py explains a missing one.
+    # py3, because a wheel has bindings for several Pythons; remat_meta/_torch_version.py explains when a binding is missing.
     (info / "WHEEL").write_text(
         f"Wheel-Version: 1.0\nGenerator: remat\nRoot-Is-Purelib: false\nTag: py3-none-{given.platform}\n"
     )

@@ -11,8 +11,8 @@
 
 namespace remat {
 
-/// The units that are replayed separately. Their numbers begin with the segments of the cuts, then
-/// come the groups, then added segments. The root is the whole tape, around all units.
+/// The units that are replayed separately. Planned segments have the lowest numbers, then come the
+/// groups, then added segments. The root is the whole tape, around all units.
 class REMAT_API CutTree {
  public:
   static constexpr size_t kRoot = ~size_t{0};

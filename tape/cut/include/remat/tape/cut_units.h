@@ -107,8 +107,8 @@ class CutUnits {
   std::vector<std::shared_ptr<Region>> regions_;
   std::vector<std::shared_ptr<SegmentReplayer>> replayers_;
   std::vector<GroupSlots> group_slots_;  // By unit, then by value; empty for segments.
-  size_t live_slots_ = 0;                // In all units, when their inputs were found.
-  std::vector<uint32_t> missing_;        // Read by a unit, but neither made there nor kept.
+  size_t live_slots_ = 0;                // Live slots of all units when inputs were found.
+  std::vector<uint32_t> missing_;        // Values that a unit reads but neither makes nor gets.
   std::vector<bool> needed_;             // By value.
 };
 

@@ -39,7 +39,7 @@ class RestMemory {
     made_bytes_ += storage.nbytes();
     made_.push_back({value, storage.nbytes(), storage.getWeakStorageImpl()});
   }
-  /// Forgets the memory made so far. Call it while the tape is compared with a plan and is equal.
+  /// Forgets the memory made so far. Call it as long as the tape is as planned.
   void forget_planned() { made_.clear(); }
 
   /// Notes that the storages which the record has written have new values.
@@ -93,7 +93,7 @@ class RestMemory {
   const size_t segment_bytes_;
   const bool without_cpu_;
   const bool grows_;
-  std::vector<Made> made_;  // May contain freed and held memory.
+  std::vector<Made> made_;  // Some may be freed or held by now.
   size_t made_bytes_ = 0;
   size_t next_look_ = 0;
   size_t copied_bytes_ = 0;

@@ -81,7 +81,8 @@ class REMAT_API TapeComparison {
   const std::function<void(const TapeDifference&)> differs_;
   const OpInfo* op_ = nullptr;  // The op that began last.
   size_t record_ = 0;           // Index of the record that the op may make.
-  std::vector<std::pair<uint32_t, uint32_t>> memories_;  // Values of add_memory() with originals.
+  std::vector<std::pair<uint32_t, uint32_t>>
+      memories_;  // Value and number of its original, sorted.
   // Buffers for one op, members so that their memory is reused.
   c10::SmallVector<uint32_t, 8> values_;
   FirstPosition<uint32_t> seen_;

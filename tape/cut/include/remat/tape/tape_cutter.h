@@ -169,7 +169,7 @@ class TapeCutter {
   Phase phase_ = Phase::kPlan;
   NextCut next_cut_ = NextCut::kPlanned;
   size_t segment_ = 0;
-  std::optional<size_t> ended_;  // Unit directly inside the root, not closed yet.
+  std::optional<size_t> ended_;  // Ended unit directly inside the root, yet to be closed.
 };
 
 }  // namespace remat

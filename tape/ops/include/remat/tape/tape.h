@@ -52,7 +52,7 @@ struct TapeValue {
   uint32_t layout = kNone;  ///< The layout in which the value was used last.
 };
 
-/// A tensor: a value and the layout that shows it. Without a value, the tensor is undefined.
+/// A tensor: a value and the tensor's layout in it. Without a value, the tensor is undefined.
 struct TapeRef {
   uint32_t value = TapeValue::kNone;
   uint32_t layout = TapeValue::kNone;
@@ -103,7 +103,7 @@ struct TapeRecord {
 
 /// The content that a replay gives to a slot.
 struct TapeSlot {
-  /// Only `held` is set for a tensor that no record makes, only the others for a tensor subclass.
+  /// `held` is for a tensor that no record makes, the other members are for a tensor subclass.
   struct Special {
     std::shared_ptr<const torch::autograd::SavedVariable> held;
     Unflatten unflatten;  ///< Makes the subclass from `parts`: Note [Wrappers on a tape].
@@ -248,7 +248,7 @@ class REMAT_API Tape {
   void clear();
 
   std::vector<TapeRecord> records_;
-  std::vector<c10::IValue> arguments_;  // Holds None for a tensor, the length for a list.
+  std::vector<c10::IValue> arguments_;  // A None stands for a tensor, a length for a list.
   std::vector<TapeRef> refs_;
   std::vector<TapeOutput> outputs_;
   std::vector<TapeWrite> writes_;

@@ -23,7 +23,7 @@
 
 namespace remat {
 
-/// The op that runs or ran last, while its record is made.
+/// The running op or, between two ops, the last one, and what its record is made from.
 struct RecordedOp {
   struct Write {
     at::Tensor tensor;
@@ -41,7 +41,7 @@ struct RecordedOp {
   FirstPosition<const c10::TensorImpl*> given_tensors;
   c10::SmallVector<Write, 2> written;
   FirstPosition<uint32_t> written_values;
-  std::vector<GeneratorState> states;  ///< Generators before the op.
+  std::vector<GeneratorState> states;  ///< Generator states before the op.
 };
 
 /// Finds the tape's value for each slot.

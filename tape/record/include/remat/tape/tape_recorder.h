@@ -29,9 +29,9 @@ namespace remat {
 /// Writes a record for each op that a ForwardScope reports.
 class TapeRecorder final : public SegmentPolicies {
  public:
-  /// `trusted`: see Note [Trusting a tape]. `generators`: the region's generators besides the
-  /// default ones; null if replays restore no generator. `strict_label`: the region's label if
-  /// giving up is an error; else empty.
+  /// `trusted`: see Note [Trusting a tape]. `generators`: those that the region's options name, in
+  /// addition to the default ones; null if replays restore no generator. `strict_label`: the
+  /// region's label if giving up is an error; else empty.
   TapeRecorder(Tape& tape, StorageTable& storages, TrustedOps trusted,
                const std::vector<at::Generator>* generators, std::string strict_label)
       : tape_(tape),

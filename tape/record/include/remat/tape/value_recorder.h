@@ -43,7 +43,7 @@ class ValueRecorder {
 
   bool gave_up() const { return !tape_.failure_.empty(); }
   bool is_strict() const { return !strict_label_.empty(); }
-  /// `what` names the obstacle: "op aten::resize_: memory that changes its size". Throws
+  /// `what` names the obstacle, such as "op aten::resize_: memory that changes its size". Throws
   /// NotImplementedError if is_strict(), because nothing else can replay the region.
   void give_up(const std::string& what);
   void give_up(const OpCall& call, const char* what);

@@ -21,7 +21,7 @@ namespace remat {
 /// that read the value share it, and the last unit to give it up frees it.
 class CutValue {
  public:
-  /// A value kept from the forward on.
+  /// A value that the forward keeps.
   CutValue(uint32_t value, CallProduct kept) : value_(value), kept_(std::move(kept)) {}
 
   /// A value that replays of `group` recompute, in `slot`. `groups_around`: number of groups around
