@@ -38,8 +38,8 @@ std::string budget_text(const AutoCheckpointOptions& options) {
   return text;
 }
 
-/// If no plan fits a variant and the budget is a share, the variant is measured in more steps, up
-/// to kMostWaits * options.steps, while other kinds are measured whose larger budget it may use.
+/// If the budget is a share and no plan fits a variant, the variant is measured in up to kMostWaits
+/// times options.steps steps, while other variants are measured whose larger budgets it may use.
 constexpr int kMostWaits = 4;
 
 OffloadTerms terms_of(const AutoCheckpointOptions& options) {
@@ -185,7 +185,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     lock.unlock();
     const std::string found = options.agree(text);
     lock.lock();
-    if (!variant.wants_measuring()) return std::nullopt;  // another thread has decided meanwhile
+    if (!variant.wants_measuring()) return std::nullopt;  // another thread has decided first
     if (found == text) return own;
     try {
       return decision_from(found, variant.profile(), terms_);
@@ -266,8 +266,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     return known;
   }
 
-  /// Notes that the step that ran as unknown is of the kind `variant`, null if it cannot be
-  /// planned.
+  /// Notes the kind of a step that ran as unknown. `variant`: null if the step cannot be planned.
   void begin_kind(const StepSignature& signature, const std::shared_ptr<StepVariant>& variant) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!variant) return PendingStep::here().cancel();
@@ -339,7 +338,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     advised([&] { forward(region.plan ? &region : nullptr, recording); });
   }
 
-  /// Adds advice to the error of an op that no tape can replay.
+  /// Returns call(). If that raises because no tape can replay an op, adds advice to the error.
   template <class Call>
   std::invoke_result_t<Call> advised(Call&& call) const {
     try {

@@ -40,7 +40,7 @@ class Messages {
   void send_queued();
 
   void warn_once(const std::string& line);
-  /// Warns of the first caution that is not empty.
+  /// Warns with `caution` if it is not empty, and if no call has done so before.
   void caution_once(const std::string& caution);
 
  private:

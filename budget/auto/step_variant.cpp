@@ -18,7 +18,7 @@ namespace {
 /// Share of the budget kept free if sizes depend on data, because the next step may be larger.
 constexpr double kMargin = 0.02;
 
-/// Bytes that the step allocated and that are still alive, and bytes of outside memory (weights).
+/// Sum of the bytes that the step allocated and that are still alive, and of outside memory.
 int64_t bytes_left(const StepLog& step, const StepMeasurement& measurement) {
   int64_t bytes = measurement.outside_bytes();
   for (const StepLog::Block& block : step.blocks) {

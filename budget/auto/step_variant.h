@@ -41,7 +41,7 @@ class StepVariant {
   bool wants_measuring() const {
     return measurement_ && !plan_ && limit_.empty() && failed_ < kMostFailed;
   }
-  /// True if measuring has failed too often in a row.
+  /// True if measuring has failed kMostFailed times without a success between them.
   bool is_given_up() const { return failed_ == kMostFailed; }
   bool saves_nothing() const { return !measurement_ && !plan_; }
 
@@ -75,7 +75,7 @@ class StepVariant {
   uint64_t last_used = 0;
 
  private:
-  static constexpr int kMostFailed = 8;  // in a row
+  static constexpr int kMostFailed = 8;
 
   StepSignature signature_;
   std::string digest_;

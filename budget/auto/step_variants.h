@@ -23,10 +23,10 @@ namespace remat {
 /// Note [Which kind comes next]: a step's arguments do not determine its ops, which may depend on a
 /// flag, on data, or on the number of the step. So the sequence of kinds is remembered, as rows of
 /// consecutive steps of one kind. If another kind once came after a row like the present one
-/// (preferably with an equal row before it, too), that kind is predicted; else the last step's.
-/// This predicts periodic sequences, such as two alternating kinds, or another kind at every fifth
-/// step. All unmeasured kinds count as one kind; a step that is predicted to be of that kind is
-/// measured. A wrong prediction affects only memory, not results, because such a step leaves its
+/// (preferably with an equal row before it, too), that kind is predicted; else the last step's
+/// kind. This predicts periodic sequences, such as two alternating kinds, or another kind at every
+/// fifth step. All unmeasured kinds count as one kind; a step that is predicted to be of that kind
+/// is measured. A wrong prediction affects only memory, not results, because such a step leaves its
 /// plan.
 class StepVariants {
  public:

@@ -22,8 +22,8 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-/// Takes the largest bytes of all steps, because a step may find .grads or not, and sizes may
-/// depend on data.
+/// Takes the largest bytes of all steps, because a step may or may not have to allocate .grads, and
+/// sizes may depend on data.
 void StepMeasurement::fill_nodes(StepProfile& profile) const {
   const Sample& last = samples_.back();
   profile.nodes = last.nodes;

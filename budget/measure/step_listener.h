@@ -23,9 +23,9 @@ namespace remat {
 /// A thread's part in the measured step.
 ///
 /// Note [Threads of a step]: the forward runs on one thread. Nodes of backward run there or, for
-/// tensors on accelerators, on threads of autograd's engine, one per device, several at once. A
-/// thread of the engine inherits the callbacks for nodes and memory from the thread that called
-/// backward, node by node, and runs nodes of other backward passes in between. So events that are
+/// tensors on accelerators, on threads of autograd's engine: one per device, all at the same time.
+/// For each node, a thread of the engine inherits the callbacks for nodes and memory from the
+/// thread that called backward; its next node may be of another backward pass. So events that are
 /// reported to the whole process (replays, saved tensors) belong to the step only if a node of the
 /// step runs on that thread. Each thread has its own clock and its own sequence numbers.
 struct StepThread {

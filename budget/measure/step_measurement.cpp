@@ -38,7 +38,7 @@ double replays_us(const StepLog& step, Counts&& counts) {
   return sum;
 }
 
-/// The time of replays besides that of the records they run, per record.
+/// The time of replays without that of the records they run, divided by the number of records.
 double tape_us(const StepLog& step) {
   if (step.reruns.empty()) return 0;
   double own_us = replays_us(step, [&](const StepLog::Replay& replay) {
@@ -60,8 +60,9 @@ int32_t newest_of(const StepLog::Save& save, const NodesBySequence& nodes) {
 }
 
 /// The node that frees the saved tensor; -1 if backward ran no node that may have saved it. Prefers
-/// `inner`, the nodes that ran inside others. If an op writes a view in place and saves its result,
-/// the op's node runs inside the base's node, and the view has newer nodes, which save nothing.
+/// `inner`, the nodes that ran inside others: the node of an op that writes a view and saves its
+/// result runs inside the base's node. Nodes made later for the view have higher numbers, but save
+/// nothing.
 int32_t node_of(const StepLog::Save& save, const NodesBySequence& nodes,
                 const NodesBySequence& inner) {
   const int32_t node = newest_of(save, inner);
@@ -102,9 +103,8 @@ std::vector<StepLog::Moment> releases(const StepLog& step) {
 /// Sets the bytes of each node. Counts only memory made after the forward and outside of replays.
 ///
 /// Note [The end of a node]: after a node has ended, its results are still reduced to the right
-/// shape (the gradient of a bias is summed), and only then autograd frees the node's saved tensors.
-/// The first free, after the node, of memory made in the forward or a replay counts as that moment.
-///
+/// shape (the gradient of a bias is summed), and only then does autograd free its saved tensors. So
+/// a node counts as ended when memory of the forward or a replay is first freed after it.
 /// Returns the most bytes alive before the first node.
 int64_t add_bytes(const StepLog& step, std::vector<StepNode>& nodes) {
   const auto alive = step.bytes_alive([&](const StepLog::Block& block) {
@@ -126,7 +126,7 @@ int64_t add_bytes(const StepLog& step, std::vector<StepNode>& nodes) {
   return most(alive, step.forward_end, step.backward.nodes.front().begin);
 }
 
-/// The number of nodes that have begun when the block is freed; -1 if backward has ended by then.
+/// The number of nodes that have begun when the block is freed; -1 if it is freed after backward.
 int32_t nodes_begun(const StepLog& step, uint32_t block) {
   if (block == StepLog::kNone) return -1;
   const StepLog::Moment died = step.blocks[block].died;

@@ -58,7 +58,7 @@ class StepNodes {
   // began. kNoSequence if unknown, because backward began on another thread.
   uint64_t backward_node_ = StepLog::kNoSequence;
   std::vector<std::pair<uint64_t, uint32_t>> running_;  // outermost nodes, with their graph tasks
-  std::vector<uint64_t> node_threads_;  // threads that run nodes, besides the forward's
+  std::vector<uint64_t> node_threads_;  // threads other than the forward's that run nodes
 };
 
 at::RecordFunctionCallback node_callbacks();

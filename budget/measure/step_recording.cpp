@@ -68,7 +68,7 @@ class StepRecording::Ops final : public TraceSink {
   explicit Ops(std::shared_ptr<StepListener> listener) : listener_(std::move(listener)) {}
 
   void before_op(const TraceScope& scope, const OpCall& call) override { begin(scope, call); }
-  // Skips views, since some handlers make views in their first call only (to learn their shapes).
+  // Skips views, since some handlers make views only in their first call, to learn shapes.
   void before_part(const TraceScope& scope, const OpCall& call) override {
     if (!call.info().is_plain_view()) begin(scope, call);
   }

@@ -236,7 +236,7 @@ class StructureBuilder {
     return static_cast<int32_t>(after - made_.op_of.begin()) - 1;
   }
 
-  // A slot belongs to the record that the newest op is making, which decides the slot's segment.
+  // A slot belongs to the record that the newest op is making. The record decides its segment.
   void add_slots() {
     std::vector<TapeSlot> slots;
     for (const TapePart& part : tape_.parts()) {

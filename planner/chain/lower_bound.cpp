@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Computes the bound of Note [Lower bound] in lower_bound.h, by dynamic programming over the chain
-// for one price per byte. Finds which backwards of ops wait for which, and the memory held
-// meanwhile.
+// for one price per byte. Finds which backwards of ops must wait for which others, and how much
+// memory is held while one of them runs.
 #include "lower_bound.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace remat::detail {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
-// Only the last regions get moments, because few regions before a moment hardly raise the bound.
+// Only the last regions get moments: a moment with few regions before it hardly raises the bound.
 constexpr size_t moment_regions = 4;
 constexpr size_t moments_of_region = 6;
 constexpr int max_planes = 200;

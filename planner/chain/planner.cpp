@@ -112,7 +112,7 @@ Schedule layer_schedule(const detail::ChainModel& model) {
   return schedule;
 }
 
-/// The simulation must confirm the planned time and budget. Otherwise the planner has a defect.
+/// Throws if the simulation does not confirm the planned time and budget: a defect of the planner.
 void check_replay(const Plan& plan, double planned_us, bool exact) {
   const bool in_time = exact ? plan.total_time_us == planned_us : plan.total_time_us <= planned_us;
   const bool in_budget = !plan.feasible || plan.simulated_peak_bytes <= plan.budget_bytes;

@@ -64,8 +64,8 @@ void RegionBuilder::join(int32_t a, int32_t b) {
   joined_[std::min(a, b) - region_.begin] = std::max(a, b);  // an op has its last record's index
 }
 
-/// Joins each write with the maker of the value that it replaces, and with the ops in between that
-/// read that value.
+/// Joins each write with the maker of the value that it replaces, and with the ops that read that
+/// value before the write.
 void RegionBuilder::join_writes() {
   for (int32_t j = region_.begin; j < region_.end; ++j) {
     for (const StepWrite& write : graph_.profile.records[j].writes) {

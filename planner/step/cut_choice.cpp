@@ -15,7 +15,7 @@ namespace remat::detail {
 namespace {
 
 constexpr int32_t short_span = 6;    // in records; a gap or value this short is left alone
-constexpr double most_pinned = 0.4;  // share of all bytes
+constexpr double most_pinned = 0.4;  // share of all bytes that the step makes
 constexpr size_t pins_tried = 12;
 constexpr int most_splits = 40;
 

@@ -43,7 +43,7 @@ std::string line_of(const std::vector<const MemoryPlanOp*>& ops) {
 
 }  // namespace
 
-// max_leaving_bytes and prefetch_bytes count as memory, so large ones leave nothing to gain.
+// Bytes up to max_leaving_bytes and prefetch_bytes stay in memory, so large limits save nothing.
 std::string MemoryPlan::why_nothing_moves() const {
   if (offload.places.empty() || !feasible || offloaded_bytes > 0) return "";
   const int64_t many = budget_bytes / 4;

@@ -95,8 +95,8 @@ void PlanSearch::try_whole() {
   evaluate({}, std::vector<char>(values, 0));
 }
 
-/// Tries regions whose replays make all values again, except perhaps pinned ones; once without
-/// groups, and once within groups.
+/// Tries regions that keep only the pinned values, then regions that keep none, each time first
+/// without groups and then within groups.
 void PlanSearch::try_regions(const StepRegions& regions) {
   std::vector<char> keep(graph_.profile.values.size(), kNotKept);
   for (size_t v = 0; v < keep.size(); ++v)

@@ -129,8 +129,8 @@ class ScheduleReader {
   }
 
   /// True if the innermost group around the position is one segment. The schedule runs such a group
-  /// a second time, which keeps results for backward. In the step that second run is the segment's
-  /// replay, so the cuts need not keep these results.
+  /// again before backward, and keeps results then. In the step, the replay of the segment is that
+  /// second run, so the cuts need not keep these results.
   bool runs_within_its_segment(size_t position) const {
     const PlanGroup* inner = nullptr;
     for (const PlanGroup& group : schedule_.groups) {

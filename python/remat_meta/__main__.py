@@ -67,7 +67,7 @@ def show_state() -> int:
 
 
 def log_to_stderr() -> None:
-    """Shows remat's log messages on stderr, although the script does not set up logging."""
+    """Shows remat's log messages on stderr, even if the script does not set up logging."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger = logging.getLogger("remat_meta")

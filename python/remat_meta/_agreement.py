@@ -30,7 +30,7 @@ _LATER_PATIENCE_S = 1.0  # longest wait in a later backward, after this rank has
 _POLL_S = 0.005
 _LOOK_AGAIN_S = 1.0
 _KNOWN_COUNT = 1000
-_SHOWN = 200  # characters of a setting
+_SHOWN = 200  # most characters of a setting that an error shows
 
 _logger = logging.getLogger("remat_meta")
 
@@ -154,7 +154,7 @@ class _Agreement:
         self._store.add(f"left/{left}", 1)
 
     def compare(self):
-        """Call when a backward begins. Raises ValueError if ranks differ."""
+        """Call it when a backward begins. Raises ValueError if ranks have different settings."""
         now_s = time.monotonic()
         if not self._is_new and now_s < self._look_at_s:
             return

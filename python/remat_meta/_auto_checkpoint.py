@@ -169,7 +169,7 @@ def _budget_text(memory_budget, of_peak, fraction, device_bytes):
 
 
 def _shown(size):
-    """Describes a budget of a wrong type, with the way to write it."""
+    """Describes a budget of the wrong type, and says how to write it."""
     if not isinstance(size, float):
         return f"{type(size).__name__}."
     if 0 < size <= 1:
@@ -257,7 +257,7 @@ def auto_checkpoint(
     Give one budget; the default is the environment variable REMAT_MEMORY_BUDGET.
 
     memory_budget: bytes beyond what is alive when the step begins (an int or "8GB"), or "60%" of the peak without remat.
-    of_peak: that share of the peak as a number.
+    of_peak: a share of the peak without remat, as a number: 0.6 for 60 %.
     fraction: from 0 (the least possible) to 1 (nothing is recomputed).
     device_bytes: all that weights, gradients, optimizer and step may take together.
 

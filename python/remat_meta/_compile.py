@@ -187,8 +187,8 @@ def _run_call(function, key, args, kwargs):
         _close()
 
 
-# Functions that Dynamo traces as __call__ of our types: see Note [In compiled code]. What they return acts as without a
-# compiler where it is called outside of compiled code.
+# Functions that Dynamo traces as __call__ of our types: see Note [In compiled code]. What they return runs
+# as without a compiler when it is called outside of compiled code.
 
 
 def _call_entry(self, /, *args, **options):

@@ -34,7 +34,7 @@ def _select(wanted, values, kinds):
 
 
 def _put_together(kinds, lists, given=()):
-    """Merges the lists of values by kind into one list in the order of `kinds`; an index stands for a value of `given`."""
+    """Merges `lists` ({kind: its values}) into one list, in the order of `kinds`. An index stands for a value of `given`."""
     nexts = {kind: iter(values) for kind, values in lists.items()}
     return [given[kind] if kind >= 0 else None if kind == _NOTHING else next(nexts[kind]) for kind in kinds]
 

@@ -31,7 +31,7 @@ def _seed(seed):
 
 
 def _make_module():
-    """Makes the module torch.remat_meta, for one device that uses no memory, has no work in streams and draws no numbers."""
+    """Makes the module torch.remat_meta, for one device without memory, without work in streams and without random numbers."""
     module = types.ModuleType("torch.remat_meta", "The device remat_meta. See remat_meta._device.")
     vars(module).update(
         Stream=torch.Stream,
@@ -77,7 +77,7 @@ def _check_alone():
 
 
 def register_device() -> None:
-    """Gives torch's spare device (PrivateUse1) the name remat_meta until the process ends; adds torch.remat_meta, a module.
+    """Gives torch's spare device (PrivateUse1) the name remat_meta until the process ends, and adds the module torch.remat_meta.
 
     From then on torch.device("remat_meta") is a device whose tensors have shapes and dtypes but no data: a whole model fits on
     it. torch takes the device for its accelerator; see torch.remat_meta. A second call does nothing. Raises

@@ -47,6 +47,6 @@ def install():
     _ddp.install()
     _agreement.install()
     variable = torch.autograd.Variable
-    # Leave an engine that another library has installed.
+    # Keep an engine that another library has installed.
     if type(variable._execution_engine) is torch._C._ImperativeEngine:
         variable._execution_engine = Engine()

@@ -45,7 +45,7 @@ def _number_of(function):
 def _part_of_key(name, value, region):
     if name == "policy":
         return _C._rules_of(region), _number_of(value) if callable(value) else None
-    return value if value is None or isinstance(value, (str, bool)) else bool(value)  # graphs have no other options
+    return value if value is None or isinstance(value, (str, bool)) else bool(value)  # graphs refuse other options
 
 
 def key_of(region):

@@ -83,7 +83,7 @@ def _run_as_region(key, graph, args):
 
 
 def _weights(graph, args):
-    """Returns the arguments that are leaves and require grad. Judges by the graph's example values; `args` may be no leaves."""
+    """Returns the arguments that are leaves and require grad. Looks at the graph's example values, as `args` may be no leaves."""
     inputs = [node.meta.get("example_value") for node in graph.graph.nodes if node.op == "placeholder"]
     return [arg for value, arg in zip(inputs, args, strict=True) if _is_weight(value)]
 

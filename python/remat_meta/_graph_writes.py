@@ -4,8 +4,8 @@
 
 Compiled code writes such memory at the end of its forward. Ops that its checkpoint runs again in the backward then read the
 written values, and gradients are silently wrong. (In eager code a region restores the values that the ops have read, or
-raises.) So a region is refused if it reads memory that is written later, or if ops outside read memory that the region
-writes. Memory that the graph allocates is safe, and so is memory that is only written, as running statistics are.
+raises.) So a region is refused if it reads memory that is written later, or if ops outside of the region read memory
+that it writes. Memory that the graph allocates is safe, and so is memory that is only written, as running statistics are.
 """
 
 import inspect
@@ -176,7 +176,7 @@ def _refusal(names, memory, read, write):
 
 
 def note_writes(graph):
-    """Stores the reason in the meta of each region that is refused. `graph` is the whole graph."""
+    """For each region that must be refused, stores the reason in the meta of its node. `graph` is the whole graph."""
     if all(region is None for _, region in _nodes_of(graph)):
         return
     names = {_memory_of(node): node.name for node in graph.graph.nodes if node.op == "placeholder"}

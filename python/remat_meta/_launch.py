@@ -85,7 +85,7 @@ def _run(script, is_module):
 
 
 def _log_at_exit(is_needed, text):
-    """Logs the text at exit if is_needed() then, after the script's remaining threads and its own exit functions."""
+    """Logs the text if is_needed() at exit, when the script's remaining threads and its own exit functions have ended."""
     atexit.register(lambda: is_needed() and _logger.info(text))
 
 

@@ -50,7 +50,7 @@ def offload(
     device: storages on other devices stay. Default: any device.
     when_full: "keep" storages that no memory has room for, with a warning, or "raise".
 
-    stats() of the returned store counts all of this.
+    stats() of the returned store counts what left, came back, was fetched ahead and stayed.
     """
     names = (memory,) if isinstance(memory, str) else tuple(memory) if isinstance(memory, (list, tuple)) else ()
     if not names or any(name not in _MEMORIES for name in names) or len(set(names)) < len(names):

@@ -85,7 +85,7 @@ def memory_snapshot_annotate(snapshot: Mapping[str, typing.Any] | None = None) -
 
     `snapshot`: the result of torch.cuda.memory._snapshot(); by default it is fetched once, until
     clear_memory_snapshot_cache(). torch.cuda.memory._record_memory_history() must have been on when the
-    tensor was allocated. The frame is the innermost one outside torch and remat_meta, else the innermost.
+    tensor was allocated. The place is the innermost frame outside torch and remat_meta, else the innermost of all.
     The function returns None for a tensor in no active block of the snapshot; views count as their storage.
     """
     global _fetched
@@ -118,7 +118,7 @@ def _active_blocks(snapshot):
 
 
 def _site(frames):
-    """Formats the frame to show, from frames with the innermost first; "" without any."""
+    """Returns the text for the frame to show, or "" if there are no `frames`, which begin with the innermost."""
     frames = frames or ()
     frame = next((frame for frame in frames if not _is_library(frame)), next(iter(frames), None))
     if frame is None:

@@ -52,7 +52,7 @@ class Cuts:
         inputs and outputs. Groups nest, and each level costs another run of its ops.
     policies: one policy per segment, as in checkpoint(policy=...), or None; without any, the region's
         policy. Values that match a SAVE or OFFLOAD rule are kept if backward or a recomputed op reads them.
-    keep: if given, only these values cross cuts or are kept, besides those of `policies`. Each item is
+    keep: if given, only these values and those of `policies` cross cuts or are kept. Each item is
         (record, result) or (record, result, CheckpointPolicy); the order ascends. result is an index in
         the new tensors that the record's op returns, followed by the tensors that the op writes.
 

@@ -42,7 +42,7 @@ def format_saved_tensors_report(roots: Roots = None, annotate: Annotate | None =
     regions before graphs. Leaves that require grad and their views are not counted.
 
     No hook runs, so tensors that hooks keep outside regions are not counted, nor those that C++ custom functions save
-    there. Of graphs whose backward has run, what is left is counted. Thread-safe; regions whose forward runs
+    there. For graphs whose backward has run, only what is left is counted. Thread-safe; regions whose forward runs
     on another thread are left out. Raises TypeError if roots are no tensors.
     """
     return _C._saved_tensors_report(_as_list(roots), annotate)

@@ -58,8 +58,8 @@ def checkpoint_sequential(
     """Checkpoints a chain in segments: checkpoint_sequential(segments, **options)(layers)(x).
 
     `layers`: torch.nn.Sequential, or functions that take a Tensor and return one. They are split into `segments` parts
-    of equal length (the last gets the rest). Each part but the last, which backward would recompute at once, is a region
-    named region_name + "[i]". Options: those of checkpoint(). Raises ValueError unless 1 <= segments <= number of layers.
+    of equal length (the last gets the rest). Each part but the last is a region named region_name + "[i]"; backward would
+    recompute the last at once. Options: those of checkpoint(). Raises ValueError unless 1 <= segments <= number of layers.
 
     torch's form, checkpoint_sequential(layers, segments, x, use_reentrant=..., preserve_rng_state=
     ...), works too.

@@ -132,7 +132,7 @@ def torch_checkpoint(
 
 
 def _decorated(options, function):
-    """Returns an ordinary Python function, because such a function binds as a method, so that methods can be decorated."""
+    """Returns an ordinary Python function, which binds to an instance, so that methods can be decorated."""
 
     @functools.wraps(function)
     def checkpointed(*args, **kwargs):

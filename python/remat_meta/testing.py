@@ -53,8 +53,8 @@ def assert_bitwise_equal(
 
     Compares outputs, the loss, gradients of parameters and of tensors in the batch, parameters, buffers, and the default
     generators after forward and after backward. Both runs begin with equal weights, buffers and generators, each on a copy
-    of model and batch (one at a time, so memory for a second model is needed). The model, the batch and the generators
-    that you have do not change. Use it in train mode, as you train.
+    of model and batch (one at a time, so memory for a second model is needed). Your model, batch
+    and generators do not change. Use it in train mode, as you train.
 
     batch: a mapping is passed as keyword arguments, a tuple or list as positional arguments, anything else as the one argument.
     loss: maps the output to a scalar. Default: the output's `loss`, else the sum of squares of its tensors that

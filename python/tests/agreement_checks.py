@@ -128,7 +128,7 @@ def equal_ones_agree():
         step(pointwise, replay=engine, policy=policy)
         step(lambda x: pointwise(x) * 2, replay=engine, policy=policy, region_name="named")
     step(pointwise, replay="tape", cuts=Cuts(positions=(1, 2)))
-    assert not _agreement._current._is_new  # they have been compared
+    assert not _agreement._current._is_new  # the settings have been compared
 
 
 @check
@@ -226,7 +226,7 @@ def a_new_group_begins_anew():
     for i, engine in enumerate(("function", "tape")):
         dist.barrier()
         dist.destroy_process_group()
-        step(pointwise, replay="tape" if number else "function")  # no rank is asked
+        step(pointwise, replay="tape" if number else "function")  # without a group nothing is compared
         dist.init_process_group("gloo", store=dist.PrefixStore(f"again {i}", store), rank=number, world_size=size)
         if engine == "function":
             run(engine)
@@ -272,7 +272,7 @@ def a_forked_child_asks_nobody():
 
 @check
 def ranks_may_fall_back_alone():
-    """A rank whose tape cannot hold something calls the function again by itself; no collective depends on it."""
+    """A rank whose tape cannot hold an op calls the function again, alone; all ranks still run the same collectives."""
 
     def fn(x, w, here):
         y = (x * w).sin()
@@ -297,7 +297,7 @@ def ranks_may_fall_back_alone():
 
 @check
 def other_modes():
-    """With REMAT_AGREEMENT=0 and TORCH_DISTRIBUTED_DEBUG=DETAIL, by which torch compares collectives before they run."""
+    """Runs with REMAT_AGREEMENT=0 and TORCH_DISTRIBUTED_DEBUG=DETAIL, by which torch compares collectives before they run."""
     step(pointwise, replay=on_rank(0, "tape", "function"))
     assert _agreement._current is None
     recompute = PolicyTable().op("c10d::*", CheckpointPolicy.RECOMPUTE)

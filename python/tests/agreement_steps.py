@@ -12,7 +12,7 @@ from programs import leaf
 import remat_meta as remat
 from remat_meta import _engine
 
-assert _engine  # the first region would import it: half a second
+assert _engine  # imported here, because the first region would take half a second for it
 
 SOON_S = 5.0  # these checks alone take a tenth of a second; gloo would wait for 30 s
 
@@ -42,7 +42,7 @@ def assert_all_raise(kind, run, *words):
 
 
 def exchange_unevenly():
-    """Exchanges rows: each rank has another number, and tells the others how many it sends."""
+    """Exchanges rows: each rank has another number of them, and tells the others how many it sends."""
 
     def fn(x):
         counts = torch.tensor([rank() + 1] + [1] * (world() - 1))

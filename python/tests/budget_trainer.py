@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Trains a model within a budget beside an equal model without, and compares every bit."""
+"""Trains a model within a budget beside an equal model without a budget, and compares every bit."""
 
 import copy
 import gc

@@ -52,7 +52,7 @@ def all_reduce_async_inside():
 def a_part_is_read_while_a_collective_writes_the_rest():
     def reduce(y):
         halves = torch.cat([y.detach().flatten(), y.detach().flatten() + 1])
-        time.sleep(0.05 * rank())  # on the other ranks it has not ended when they read
+        time.sleep(0.05 * rank())  # so the collective has not ended on other ranks when they read
         work = dist.all_reduce(halves[: y.numel()], async_op=True)
         other = halves[y.numel() :].sin()
         work.wait()
@@ -234,7 +234,7 @@ def all_reduce_of_a_captured_tensor_over_steps():
 @check
 def a_collective_that_writes_a_saved_tensor_raises():
     def fn(x, w):
-        y = (x * w).exp()  # saves its result
+        y = (x * w).exp()  # exp saves its result
         dist.all_reduce(y)
         return y
 
@@ -294,7 +294,7 @@ def ranks_differ_in_what_is_alive():
         x, w = leaf(2, 4), leaf(4)
         first, second = wrap(fn)(x, w)
         if rank() == 0:
-            del second  # otherwise its saved tensor is alive, and a replay runs past the collective
+            del second  # otherwise the replay runs past the collective to its saved tensor
         first.sum().backward()
         return [x.grad, w.grad]
 
@@ -311,7 +311,7 @@ def a_rule_may_recompute_collectives():
     for engine in ("function", "auto"):
         done, got = executed(lambda: steps(remat.checkpoint(replay=engine, policy=policy), program))
         assert_equal(expected, got)
-        assert done == wanted + collections.Counter(all_reduce=STEPS)  # each replay calls it once more
+        assert done == wanted + collections.Counter(all_reduce=STEPS)  # each replay calls all_reduce once more
 
 
 @check

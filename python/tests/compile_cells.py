@@ -81,7 +81,7 @@ def forward_of(way, backend, keep, wrap, blocks):
     compiled = functools.partial(torch.compile, backend=backend)
     if way == "compiled in checkpoint":
         for block in blocks:
-            # In compiled code a call is a graph break, so it is compiled separately.
+            # A call is a graph break in compiled code, so its function is compiled separately.
             block.product = compiled(block.product)
             if keep != "SAVE call":
                 block.body = compiled(block.body)

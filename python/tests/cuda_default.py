@@ -78,7 +78,7 @@ def pytest_sessionfinish(exitstatus):
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure():
-    # Without this, LibTorch sometimes aborts, without remat too, when the interpreter ends while a device's thread still releases
+    # Without this exit, LibTorch may abort, without remat, too, when the interpreter ends while a device's thread still releases
     # Python objects.
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Checks that test_sharded.py runs on each rank: modules wrapped by DDP, with regions inside, around and around more than them.
+"""Checks that test_sharded.py runs on each rank: modules wrapped by DDP; regions are inside them or around them and other code.
 Each check compares with the same module without remat, bit by bit, and counts the collectives that run."""
 
 import contextlib
@@ -16,7 +16,7 @@ check = adds_to(CHECKS)
 
 
 class Normed(nn.Module):
-    """A module with batch norm, and a weight that only `uses_all` uses."""
+    """A module with batch norm, and a layer that is used only if `uses_all`."""
 
     def __init__(self, uses_all):
         super().__init__()

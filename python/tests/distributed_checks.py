@@ -61,16 +61,16 @@ def of_plain(program):
 
 
 def assert_counts(program, wrap, in_plain, wanted):
-    """Checks `program(wrap)`, which returns its counts in all steps, and tensors, which must be those of plain code. `in_plain`
-    and `wanted` are counts of a step."""
+    """Checks `program(wrap)`, which returns tensors, which must be those of plain code, and its counts of collectives in all
+    steps. `in_plain`, `wanted`: the counts for one step, plainly and with `wrap`."""
     for has, (done, tensors) in ((in_plain, of_plain(program)), (wanted, program(wrap))):
         assert_equal(of_plain(program)[1], tensors)
         assert done == {kind: STEPS * number for kind, number in has.items()}, f"{done} in {STEPS} steps"
 
 
 def by_each_engine(torch_has, **wanted):
-    """Makes checks of a program with each engine, which must run these collectives in each step, as plain code does; and with
-    torch's checkpoint."""
+    """Makes checks of a program: with each engine it must run the collectives `wanted` in each step, as plain code does, and
+    with torch's checkpoint those of `torch_has`."""
 
     def register(program):
         name = program.__name__
@@ -262,7 +262,7 @@ for _engine in ENGINES:
     CHECKS[f"argument_that_is_waited_for_inside_by_{_engine}"] = functools.partial(assert_waited_for_inside, _engine)
 
 
-# In place, behind a gate that data opens: 0, 1, 1 in the three steps.
+# In-place collectives, behind a gate that depends on data: closed in the first of three steps, open in the others.
 
 
 def gated(wrap, place, is_async):

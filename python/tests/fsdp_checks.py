@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Checks that test_sharded.py runs on each rank: modules wrapped by FSDP1 or FSDP2, with regions inside and around. Each check
+"""Checks that test_sharded.py runs on each rank: modules wrapped by FSDP1 or FSDP2, with regions in and around them. Each check
 compares with the same module without remat, bit by bit, and counts the collectives that run."""
 
 import contextlib
@@ -181,7 +181,7 @@ def replicas_of_shards():
 
 
 class WithSide(nn.Module):
-    """Also returns an intermediate tensor."""
+    """Has an intermediate tensor of the last forward as an attribute."""
 
     def __init__(self, wrap):
         super().__init__()
@@ -211,7 +211,7 @@ def a_loss_that_leaves_by_a_side_output_too():
 
 @check
 def a_loss_that_leaves_by_a_side_output_alone():
-    """FSDP does not gather here, so that autograd raises without remat: the module that is not sharded is the oracle."""
+    """Without remat autograd raises, because FSDP does not gather here: the expected values are of an unsharded module."""
 
     def program(wrap, shard):
         inner = WithSide(wrap)
@@ -257,7 +257,7 @@ def nested_regions():
 
 @check
 def regions_in_a_checkpoint_of_torch():
-    """Its replay calls the modules while FSDP is before a backward."""
+    """The replay of torch's checkpoint calls the modules when FSDP is in its state PRE_BACKWARD."""
 
     def program(wrap, **options):
         blocks = [fsdp2(block(), **options) for _ in range(2)]

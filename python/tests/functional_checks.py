@@ -90,7 +90,7 @@ def functional_scatter_coalesced():
 
 @check
 def functional_collectives_are_waited_for_no_sooner_than_plain():
-    """Rank 1 joins the collective only when it has received a message that rank 0 sends after it has begun the collective."""
+    """Rank 0 begins the collective, then sends a message; rank 1 joins the collective only after receiving it."""
     import torch.distributed._functional_collectives as fc
 
     world_group, pair = dist.group.WORLD, dist.new_group([0, 1])

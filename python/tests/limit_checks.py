@@ -30,13 +30,13 @@ def s20_under_offload_the_value_from_before_a_collective_is_used():
     memory = []
 
     def reduced(x):
-        y = remat.native_op(torch.exp, "exp", remat.CheckpointPolicy.OFFLOAD)(x)  # saves its result
+        y = remat.native_op(torch.exp, "exp", remat.CheckpointPolicy.OFFLOAD)(x)  # exp saves its result
         memory.append(weakref.ref(y.untyped_storage()))
         dist.all_reduce(y)
         return y
 
     def nobody_has_it():
-        while memory[-1]() is not None:  # gloo's thread releases it a little later
+        while memory[-1]() is not None:  # gloo's thread releases the memory a little later
             time.sleep(0.01)
 
     got = gradient(remat.checkpoint(offload_store=remat.host_memory_store()), reduced, nobody_has_it)

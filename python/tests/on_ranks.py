@@ -76,8 +76,8 @@ def with_torch(function):
 
 def executed(run, prefix="gloo:"):
     """Counts the profiler events whose names begin with `prefix` on this rank while `run` runs, by the rest of their names; also
-    returns the result of `run`. Gloo implements reduce-scatter by an all-reduce, and counts it as one. Like torch.profiler, which
-    would build a tree of all events and take ten times as long as these programs."""
+    returns the result of `run`. Gloo implements reduce-scatter by an all-reduce, and counts it as one. Does not use
+    torch.profiler, which would build a tree of all events and take ten times as long as these programs."""
     config = torch.autograd.profiler.profile(use_kineto=True).config(create_trace_id=False)
     activities = {ProfilerActivity.CPU}
     _prepare_profiler(config, activities)

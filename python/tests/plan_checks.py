@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Checks that test_sharded.py runs on each rank: plans of auto_checkpoint that ranks agree on, as their weights are sharded."""
+"""Checks that test_sharded.py runs on each rank: plans of auto_checkpoint that ranks with sharded weights agree on."""
 
 import datetime
 import time

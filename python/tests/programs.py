@@ -46,7 +46,7 @@ def leaf(*shape):
 
 
 class SavesExp(torch.autograd.Function):
-    """exp() without its backward."""
+    """Saves the result of exp(); subclasses add a backward."""
 
     @staticmethod
     def forward(ctx, x):

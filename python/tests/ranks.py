@@ -121,7 +121,7 @@ def fault_of(check):
 
 
 def assert_right(modules, world, check, *names):
-    """`names`: the checks that these ranks run; none for all."""
+    """Checks that `check` was right on all ranks. `names`: the checks that these ranks run; none for all."""
     faults = [fault_of(of[check]) if of else "it did not begin" for of in run(modules, world, *names)]
     assert not any(faults), "".join(f"\nrank {rank}: {text}" for rank, text in enumerate(faults) if text)
 

@@ -8,7 +8,7 @@ DEVICE = torch.empty(0).device.type  # device of tensors that name none
 
 
 def generator_of(seed):
-    """Returns a generator on that device."""
+    """Returns a generator on DEVICE."""
     return torch.Generator(DEVICE).manual_seed(seed)
 
 

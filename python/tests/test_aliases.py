@@ -106,7 +106,7 @@ def test_who_asks_is_recomputing_may_not_exchange_saved_tensors():
 def test_a_kept_result_that_a_region_inside_holds_is_nothing_that_autograd_has_saved(replay):
     def inner(x):
         h = remat.native_op(lambda x: x * 2, "double", remat.CheckpointPolicy.SAVE)(x)
-        assert h.data is not h  # from now on its memory is watched
+        assert h.data is not h  # from now on remat watches the memory of h
         return h[0].exp(), h
 
     def outer(x):
@@ -162,7 +162,7 @@ def test_a_result_that_is_written_by_way_of_data_after_the_region_raises_in_back
         region = remat.checkpoint(region_name="outer", replay=replay)(lambda x, inner=region: inner(x.exp()))
     y, *others = region(leaf(4, 4))
     data = write(y)
-    words = CHANGED.replace("results", "(outer|results)")  # an inner region may have been replayed by then
+    words = CHANGED.replace("results", "(outer|results)")  # the inner region may have been replayed first
     with pytest.raises(RuntimeError, match=words):
         sum(other.sum() for other in others).backward()
     del data
@@ -237,7 +237,7 @@ COPYING = {
 @pytest.mark.parametrize("policy", [None, ["aten::sin", "aten::mul"], ["*"]], ids=["none", "some", "all"])
 @pytest.mark.parametrize("what", COPYING)
 def test_what_hooks_have_copied_and_is_written_by_way_of_data_raises(what, policy, size, replay):
-    """Without the hooks plain code would use the new values."""
+    """Plain code without the hooks would use the new values."""
     w, b, x = leaf(size), torch.randn(size), leaf(size) * 1
     copies = (lambda tensor: tensor.clone(), lambda tensor: tensor)
     region = remat.checkpoint(policy=policy, saved_tensors_hooks=copies, replay=replay, region_name=f"copies {what} {policy}")
@@ -285,7 +285,7 @@ def test_what_a_region_in_a_call_writes_is_no_write_to_what_hooks_have_copied():
 
 
 class Passes(torch.autograd.Function):
-    """Its backward returns its saved tensor as the gradient of its second argument."""
+    """Returns its saved tensor as the gradient of its second argument."""
 
     @staticmethod
     def forward(ctx, value, leaf):

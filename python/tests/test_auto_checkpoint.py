@@ -28,10 +28,10 @@ def test_a_model_trains_bitwise_and_within_the_budget():
     plan = remat.memory_plan(planned.model)
     assert plan.feasible and plan.budget_bytes < 0.51 * peaks[-1][0]
     for plain_peak, peak in peaks[:MEASURED]:
-        assert peak < 0.65 * plain_peak  # a third of it are gradients of weights
+        assert peak < 0.65 * plain_peak  # a third of plain_peak are gradients of weights
     for _, peak in peaks[MEASURED:]:
         assert peak <= plan.budget_bytes
-        assert peak == pytest.approx(plan.predicted_peak_bytes, rel=0.02)  # the loss is outside
+        assert peak == pytest.approx(plan.predicted_peak_bytes, rel=0.02)  # no plan covers the loss
 
 
 def test_a_module_stays_what_it_is():

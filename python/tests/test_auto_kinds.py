@@ -244,6 +244,6 @@ def test_a_step_that_leaves_its_plan_takes_no_more_than_plain(kind, place):
             gradients.append([weight.grad for weight in weights])
         assert same(*gradients)
         if i > 3:
-            # A segment of the rest may make two such tensors. The first step of a kind makes the large ones again, beside the
-            # tensors that cross its cuts.
+            # After the step has left its plan, a segment may make two tensors of x's size. The first step of a kind makes the
+            # large tensors again, while those that cross its cuts are in memory.
             assert peaks[1] <= peaks[0] + 3 * x.nbytes

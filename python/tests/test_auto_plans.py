@@ -140,7 +140,7 @@ def test_budgets_of_other_kinds(monkeypatch):
         peaks = train(plain, planned, [batch_of(seed=i) for i in range(5)])
         plan = remat.memory_plan(planned.model)
         assert peaks[-1][1] <= plan.budget_bytes
-        if "device_bytes" in given:  # weights, gradients until they are None, momentum
+        if "device_bytes" in given:  # for weights, momentum and the gradients that exist
             assert 3_000_000 - 4 * weights <= plan.budget_bytes <= 3_000_000 - 2 * weights
         if "fraction" in given:
             assert plan.least_budget_bytes < plan.budget_bytes < plan.frontier()[-1].peak_bytes
@@ -170,7 +170,7 @@ def test_a_step_within_a_budget_is_a_graph_break():
 
 
 class Momentum(nn.Module):
-    """A network, and a second one that follows it: its weights are written in the forward, under no_grad."""
+    """A network and a second one, whose weights the forward moves towards those of the first, under no_grad."""
 
     def __init__(self):
         super().__init__()

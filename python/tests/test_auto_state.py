@@ -75,7 +75,7 @@ def auto(fn):
 
 
 def check(f, make_arguments):
-    """Returns the arguments of the last step of each."""
+    """Returns the arguments of the last step of a plain run and of a run within a budget."""
     (expected, plain), (found, planned) = trained(lambda f: f, f, make_arguments), trained(auto, f, make_arguments)
     assert same(expected, found)
     return plain, planned

@@ -21,14 +21,14 @@ def test_a_cell_is_as_without_a_checkpoint_and_keeps_what_was_predicted(way, bac
     plain, cell = plain_cell(way, backend), run_cell(way, backend, keep, "remat")
     assert plain.error is None
     if way == "compiled autograd" and backend == "eager":
-        # There the graph calls a region of eager code, which is refused before a gradient is computed.
+        # In this cell the graph calls a region of eager code, which is refused before a gradient is computed.
         assert "expected a backward by autograd's engine, got one by compiled autograd" in cell.error
         assert cell.tensors[0] is None and cell.tensors[-1] is None
         return
     assert cell.error is None
     assert cell.kept == predicted_bytes(way, backend, keep, plain.kept)
     if backend == "inductor":
-        # Its kernels may round differently with another split between forward and backward, as with torch's checkpoint.
+        # Inductor's kernels may round differently with another split between forward and backward, as with torch's checkpoint.
         for expected, got in zip(plain.tensors, cell.tensors, strict=True):
             torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
     else:

@@ -187,7 +187,7 @@ LOSSES = {
 @pytest.mark.parametrize("engine", ["function", "auto", "nested"])
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_gradient_inside_whose_graph_writes_what_autograd_has_saved(name, engine):
-    """Inductor may do so by default: only the ops of a replay still read that memory."""
+    """By default a backward of inductor may write saved tensors; only the ops of a replay still read them afterwards."""
 
     def fn(x):
         h = (x * 2).detach().requires_grad_()
@@ -313,9 +313,9 @@ def test_modes_see_what_they_see_without_a_region(engine):
     for wrap in (plain, region(engine)):
         with Passing() as mode:
             y = wrap(fn)(leaf(4, 4))
-            # A region keeps its argument and the forward's saved tensors.
+            # Leaves out detach(), which a region calls on tensors that it keeps.
             seen.append([name for name in mode.ops if name != "aten.detach.default"])
-            y.sum().backward()  # in the mode: since torch 2.14 a compiled function behaves differently outside it
+            y.sum().backward()  # in the mode, because since torch 2.14 compiled functions differ outside it
     assert len(seen[0]) > 3
     assert seen[0] == seen[1]
 

@@ -135,7 +135,7 @@ def profile_of(model):
     return json.loads(remat.profile(lambda: model(x).square().sum())().to_json())
 
 
-# Not "written": there the copy that autograd makes before a write is an op of the handler.
+# Without "written", because the copy that autograd makes before that write is an op of the handler.
 @pytest.mark.parametrize("inner", sorted(INNER.keys() - {"written"}))
 def test_a_profile_is_that_of_plain_tensors(inner):
     plain, wrapped = profile_of(blocks(inner)), profile_of(Distributed(blocks(inner)))

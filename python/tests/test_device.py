@@ -18,7 +18,7 @@ def check(code):
     import textwrap
 
     program = SETUP + textwrap.dedent(indent) + "\nprint('end')"
-    assert run_python(program, CUDA_VISIBLE_DEVICES="").endswith("end\n")  # refused beside a GPU
+    assert run_python(program, CUDA_VISIBLE_DEVICES="").endswith("end\n")  # register_device() refuses where there is a GPU
 
 
 def test_a_model_runs_without_memory():

@@ -120,7 +120,7 @@ def test_a_write_between_is_noticed_although_hooks_bring_the_tensor_itself_back(
 @pytest.mark.parametrize("replay", REPLAYS)
 @pytest.mark.parametrize("reader", READERS)
 def test_a_region_may_write_what_the_graph_of_a_grad_inside_has_saved_and_nobody_needs(reader, replay):
-    """Autograd counts this write, so it is not one through `.data`, though others have such a tensor."""
+    """The write raises the version of `other`, so it is none through `.data`, although `data` shares the memory."""
 
     def program(wrap):
         other, x = torch.randn(3, 4), leaf(3, 4)

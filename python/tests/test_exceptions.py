@@ -80,7 +80,7 @@ def assert_unwound():
     packed = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(1) or t, lambda t: t):
         torch.ones(2, requires_grad=True).exp()
-    assert packed == [1]  # no scope of remat is in front
+    assert packed == [1]  # no scope of remat is left that would get the tensor first
 
 
 @pytest.mark.parametrize("hooks", [False, True])

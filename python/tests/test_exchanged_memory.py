@@ -31,7 +31,7 @@ def set_empty(p):
 
 @pytest.mark.parametrize("exchange", [set_no_grad, set_data, set_from_vector, set_empty])
 @pytest.mark.parametrize("passed", (False, True))
-@pytest.mark.parametrize("steps", (0, 2))  # after 0 steps the tape is not trusted, after 2 it is
+@pytest.mark.parametrize("steps", (0, 2))  # the tape is trusted after 2 steps, not after 0
 @pytest.mark.parametrize("engine", ("tape", "auto", "function", "cut"))
 def test_memory_that_is_exchanged_before_backward_raises(engine, steps, passed, exchange):
     bias, weight, x = leaf(4), leaf(4), torch.randn(3, 4)
@@ -444,7 +444,7 @@ def test_what_was_exchanged_and_has_its_memory_again_raises(policy, engine):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("policy", [None, ["*"]], ids=["none", "all"])
 def test_memory_may_be_exchanged_and_given_back_between_steps(policy, engine):
-    """As for an evaluation by averaged weights."""
+    """A program may do this to evaluate with averaged weights."""
 
     def program(wrap):
         x, w = leaf(4, 4), leaf(4, 4)
@@ -493,7 +493,7 @@ def test_a_leaf_that_is_frozen_or_unfrozen_before_a_backward_with_create_graph_r
 @pytest.mark.parametrize("policy", [None, ["*"]], ids=["none", "all"])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_leaves_that_are_frozen_or_unfrozen_between_forward_and_backward_are_right(engine, policy, passed):
-    """As when two models are trained against each other."""
+    """Two models that are trained against each other are frozen in turn."""
 
     def program(wrap):
         x, w, c = leaf(4), leaf(4), torch.rand(4)
@@ -542,14 +542,14 @@ def test_a_gradient_that_is_asked_for_later_or_in_the_function_changes_nothing(e
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("policy", [None, ["aten::sin"]], ids=["none", "some"])
 def test_a_part_of_an_inference_tensor_that_is_written_raises(policy, engine, rows, passed):
-    """An inference tensor has no version; stands for a cache that was filled in evaluation."""
+    """An inference tensor has no version. Here it stands for a cache that was filled in evaluation."""
     w, x = leaf(4, 4), torch.randn(4, 4)
     with torch.inference_mode():
         cache = torch.ones(rows, 4)
     region = remat.checkpoint(replay=engine, policy=policy, region_name=f"cache {engine} {policy} {rows} {passed}")(
         lambda x, *c_: (x @ w).sin() * ((c_[0] if c_ else cache).cumsum(0)[-4:] * 2)
     )
-    for step in range(4):  # a tape is trusted by then
+    for step in range(4):  # the tape is trusted after the first ones
         y = region(x, cache) if passed else region(x)
         if step == 3:
             with torch.inference_mode():

@@ -35,7 +35,7 @@ WORDS = {
     "graph": lambda name: torch.ones(3, requires_grad=True).exp().cos(),
     "call": lambda name: remat.native_op(torch.sin, name, SAVE)(torch.ones(3)),
     "region": region_of,
-    # Refused at some places where the function itself drops the tensor, and nowhere where remat drops it.
+    # Regions refuse this at some places where the function itself drops the tensor, but nowhere where remat drops it.
     "sparse": lambda name: [sparse() for _ in range(9)],
     "step": step,
 }
@@ -54,8 +54,8 @@ class LastWords:
 
 @pytest.fixture(autouse=True)
 def unraised(monkeypatch):
-    """Collects errors of finalizers; the test fails unless the list is empty at the end. Texts only: exceptions hold frames,
-    which hold the objects that are to die."""
+    """Collects errors of finalizers; the test fails unless the list is empty at the end. Keeps texts, because exceptions
+    hold frames, which hold the objects that are to die."""
     raised = []
     monkeypatch.setattr("sys.unraisablehook", lambda unraisable: raised.append(repr(unraisable.exc_value)))
     yield raised

@@ -181,7 +181,7 @@ def test_a_replay_that_takes_a_hook_away_raises_and_gives_it_back(kind):
         while handles:
             handles.pop().remove()
         y = (x * w).exp().sum()
-        handles.append(getattr(w, kind)(lambda grad: None))  # a replay has ended before
+        handles.append(getattr(w, kind)(lambda grad: None))  # a replay ends before this line
         return y
 
     y = checkpointed(fn)(x)

@@ -20,7 +20,7 @@ SAVE, OFFLOAD = remat.CheckpointPolicy.SAVE, remat.CheckpointPolicy.OFFLOAD
 
 
 def function(forward, backward):
-    """Returns a function that applies a custom function of these."""
+    """Returns a function that applies a custom function with this forward() and backward()."""
     members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     return type("Custom", (torch.autograd.Function,), members).apply
 
@@ -73,7 +73,7 @@ def fails_with_a_node(name):
 
 
 def tells_again(x):
-    """The last list counts."""
+    """Saves by its handle, then by ctx: the last list counts."""
 
     def body(ctx, handle, x, w):
         handle.save_for_backward({"x": x, "w": w})
@@ -128,7 +128,7 @@ def writes_after_its_results(x):
 
 
 def saves_what_autograd_refuses(x):
-    """Autograd has saved the first tensor when it raises, and the node lives on in the written tensor."""
+    """When autograd raises, it has saved the first tensor, and the written tensor keeps the node alive."""
     with torch.inference_mode():
         scale = torch.ones(3)
 
@@ -176,7 +176,7 @@ def saves_nothing(x):
 
 
 def differentiates(x):
-    """Its ops save tensors, too."""
+    """Runs a backward in its forward(), whose ops save tensors, too."""
 
     def forward(ctx, x):
         ctx.kept = grad_of_sin(x)

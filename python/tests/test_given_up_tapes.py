@@ -19,7 +19,7 @@ SAVE = remat.CheckpointPolicy.SAVE
 
 
 def auto_region(**options):
-    """A region with its own name, which was never refused a tape."""
+    """A region with a name of its own, for which no tape has been refused yet."""
     return lambda fn: remat.checkpoint(replay="auto", region_name=f"given up {next(names)}", **options)(fn)
 
 

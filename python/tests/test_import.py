@@ -89,7 +89,7 @@ _all = {}
 
 
 def case(name, code, first="", **variables):
-    """Adds a case. `first`: what the process has imported besides torch."""
+    """Adds a case. `first`: what the process has imported in addition to torch."""
     _all[name] = first, code, variables
     return name
 

@@ -18,7 +18,7 @@ def test_a_grad_that_the_function_sets_stays_as_the_forward_left_it(set_to, befo
         def fn(x):
             y = (x * w).sin()
             w.grad = {"none": None, "zeros": torch.zeros_like(w), "own": y.detach().sum(0)}[set_to]
-            return y.exp()  # the replay needs it, so it runs past the line above
+            return y.exp()  # saved, so the replay runs past the line above
 
         w, x = leaf(4), leaf(3, 4)
         if before:

@@ -73,7 +73,7 @@ def test_a_result_kept_in_the_function_object_is_freed_by_backward():
 
 
 class Leaves(nn.Module):
-    """Leaves an intermediate outside, as layers with an auxiliary loss do."""
+    """Sets an attribute to an intermediate, as layers with an auxiliary loss do."""
 
     def __init__(self):
         super().__init__()
@@ -205,7 +205,7 @@ def test_a_thousand_steps_are_flat(retain):
         for _ in range(250):
             step()
         used.append(allocated_bytes())
-    assert len(gc.get_objects()) <= objects + 10  # 1 object in 100 steps
+    assert len(gc.get_objects()) <= objects + 10  # at most one object in 100 steps
     # Leftovers of other tests may still change; a leak of one byte per step shows in each quarter.
     assert min(after - before for before, after in itertools.pairwise(used)) < 250
 
@@ -238,7 +238,7 @@ ALL_SAVE = remat.PolicyTable().op("*", remat.CheckpointPolicy.SAVE)
 def test_regions_of_scripted_modules_die_with_the_graph(nested, replay, policy):
     """torch.jit makes its node, and gives it to detached weights, when its graph has run."""
     module = torch.jit.script(Scripted())
-    for _ in range(3):  # until torch.jit has compiled its derivative
+    for _ in range(3):  # until torch.jit has compiled the derivative
         module(leaf(4, 8)).sum().backward()
     region = remat.checkpoint(replay=replay, policy=policy)(module)
     if nested:

@@ -59,7 +59,7 @@ class WritesItsResult(SavesExp):
 
 
 class KeepsAView(ReadsAnAttribute):
-    """Its saved tensor is a part of the memory, in another order."""
+    """Saves a part of the memory, in another order."""
 
     @staticmethod
     def forward(ctx, x):
@@ -77,7 +77,7 @@ def options_of(call):
 
 
 def called(wrap, fn, policy):
-    """A named call; in the plain run a plain call."""
+    """Returns fn as a named call; in the plain run, fn itself."""
     return fn if wrap is plain or policy is None else remat.native_op(fn, "call", policy)
 
 
@@ -126,7 +126,7 @@ FUNCTIONS = (ReadsAnAttribute, WritesAnAttribute, ReadsAnAttributeAfter, WritesI
 def test_a_backward_writes_what_it_has_saved_for_all_who_have_it(program_of, function, call, replay):
     try:
         expected = program_of(function, None)(plain)
-    except RuntimeError:  # plain code refuses this too: a version shows the write
+    except RuntimeError:  # plain code raises, too, where a version shows the write
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             program_of(function, CALLS[call])(region(replay, **options_of(call)))
         return
@@ -165,7 +165,7 @@ def test_what_is_written_without_a_version_raises_while_somebody_has_the_memory(
         return x.grad
 
     program(plain)
-    is_seen = write is by_an_op_without_a_version and (call == "bare" or is_left)  # batch norm, on a device too
+    is_seen = write is by_an_op_without_a_version and (call == "bare" or is_left)  # by batch norm: seen on a device, too
     if call == "SAVE" or (DEVICE == "cuda" and not is_seen):  # the region or backward reads that very memory
         assert_same(program, region(replay, **options_of(call)))
         return
@@ -234,7 +234,7 @@ def test_another_slot_on_the_memory_that_a_backward_has_written_raises_as_in_pla
         def fn(x):
             h = x.sin()
             left.append(h)
-            first = Saves.apply(h)  # its backward runs last
+            first = Saves.apply(h)  # the backward of Saves runs last
             return first + SavesAndWrites.apply(h)
 
         wrap(fn)(x).sum().backward()
@@ -502,8 +502,8 @@ def test_a_write_to_one_of_two_copies_of_a_store_raises():
 
     with pytest.raises(NotImplementedError, match="a store has brought back.*another saved tensor has that memory"):
         program(region("function", offload_store=remat.host_memory_store()))
-    engine = remat.offload(min_bytes=0, max_leaving_bytes=0)  # what was put first has left
-    assert_same(program, region("function", offload_store=engine))  # its copies share memory again
+    engine = remat.offload(min_bytes=0, max_leaving_bytes=0)  # the tensor that was put first has left
+    assert_same(program, region("function", offload_store=engine))  # fetched tensors share memory again
     assert engine.stats()["fetched_count"] > 0
 
 
@@ -517,7 +517,7 @@ def test_a_write_under_hooks_raises_where_the_graph_is_retained(hooks, replay):
 
     with pytest.raises(NotImplementedError, match="the graph is retained for another backward"):
         backward(region(replay), retain_graph=True)
-    assert_same(backward, region(replay))  # nobody sees the write
+    assert_same(backward, region(replay))  # no later backward sees the write
 
 
 @pytest.mark.parametrize("hooks", HOOKS)
@@ -564,7 +564,7 @@ def test_memory_that_somebody_has_freed_is_made_again(replay):
             return left[-1].sin()
 
         y = wrap(fn)(x)
-        if wrap is not plain:  # plain code would read it
+        if wrap is not plain:  # plain code would read freed memory
             left[0].untyped_storage().resize_(8)
         y.sum().backward()
         return x.grad

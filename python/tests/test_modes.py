@@ -205,7 +205,7 @@ ROOTS = {
 
 @pytest.mark.parametrize("root", ROOTS)
 def test_a_view_at_which_a_backward_inside_begins_is_compared(root):
-    which, gradient = iter([0, 1]), torch.ones(())  # otherwise an op makes a gradient like the view
+    which, gradient = iter([0, 1]), torch.ones(())  # without `gradient`, backward() runs an op that makes it
 
     def fn(x):
         inner = x.detach().requires_grad_()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Regions in regions, with SAVE calls and backwards inside: outer replays do what the forward did."""
+"""Regions in regions, with SAVE calls and backwards in them: outer replays do what the forward did."""
 
 import pytest
 import torch

@@ -55,7 +55,7 @@ def leaves(nesting):
 
 
 def step(wrap, save, nesting):
-    """Returns result and gradient of a step whose arguments and results are such nestings."""
+    """Returns result and gradient of a step whose arguments and results are nested like `nesting`."""
     x = torch.linspace(0.1, 1, 3).requires_grad_()
 
     def fn(x, arguments):

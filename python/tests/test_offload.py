@@ -73,8 +73,8 @@ PLACES = ("store", "options", "around remat", "around torch", "inside remat", "i
 
 
 def region_with(place, engine, policy=None):
-    """Returns wrap, a function that opens the pair of hooks for `where` if `place` is there, and the Copies, which wrap or this
-    pair uses."""
+    """Returns a checkpoint, a function open_pair(where), which opens a pair of hooks if `place` begins with `where`, and the
+    Copies, which the checkpoint or that pair uses."""
     copies = Copies()
     options = {"replay": engine, "policy": policy}
     if place == "store":
@@ -249,7 +249,7 @@ def test_a_pair_inside_packs_what_save_calls_under_it_keep_once(pair, engine):
         return y, x.grad
 
     assert_same(program, remat.checkpoint(region_name="r", replay=engine))
-    # exp's result for its node, and again for mul, which reads it. The argument is recomputed.
+    # exp's result is packed for the node of exp, and again for mul. The argument is recomputed.
     assert len(copies.packed) == 2 and copies.unpacked == 4
     if pair == "remat":
         assert kinds == [("BACKWARD", "r", "a"), ("SAVE_OUTPUT", "r", "a")]

@@ -414,7 +414,7 @@ print("done")
 def test_a_forked_process_is_right_or_says_that_it_was_forked(kind, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", FORKED, kind, tmp_path], capture_output=True, text=True, timeout=120,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},  # beside a GPU autograd works in no forked child
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},  # with a GPU autograd works in no forked child
     )
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 

@@ -306,7 +306,7 @@ def test_states_of_a_generator_share_its_words():
     assert kept(416) - kept(16) < 400 * 4500
 
 
-# Program 743479 of backend.fuzz.
+# Found by the C++ suite backend.fuzz (tests/fuzz), program 743479.
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_region_inside_keeps_what_it_is_about_to_write_whole_as_it_is(engine):
     def program(wrap):
@@ -357,7 +357,7 @@ def test_fake_quantization_per_channel(engine):
         )
         x = torch.randn(4, 6)
         fn = lambda x: torch.nn.functional.linear(x, fake(layer.weight)).tanh()  # noqa: E731
-        fn(x)  # the observer takes its shape
+        fn(x)  # the first call gives the observer its shape
         fn = wrap(fn)
         for _ in range(3):
             fn(x).sum().backward()
@@ -496,7 +496,7 @@ def test_a_captured_view_of_any_kind_is_written(view, engine, nested, goes_back)
     assert_same(program, remat.checkpoint(replay=engine))
 
 
-# index_add_() with an index that is too large has written the elements before it, with no new version.
+# index_add_() throws at an index that is too large, after writing the elements of earlier ones without a new version.
 @pytest.mark.parametrize("policy", (["aten::index_add_"], "recompute_pointwise"))
 @pytest.mark.parametrize("engine", ("function", "auto"))
 def test_a_save_call_that_writes_outside_and_throws_is_refused(engine, policy):
@@ -606,7 +606,7 @@ def test_the_copy_of_memory_of_the_host_begins_where_that_began(engine, alignmen
 
 
 class SavesWhatItHas(torch.autograd.Function):
-    """Saves the buffer itself, where ops of a replay get a shadow of it: a replay writes nothing outside."""
+    """Saves the buffer itself. Ops of a replay get a shadow of the buffer, because a replay writes nothing outside."""
 
     @staticmethod
     def forward(ctx, x, buffer):

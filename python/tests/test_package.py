@@ -235,7 +235,7 @@ def test_pickle_and_deepcopy():
         assert other.weight.grad is not None and model.weight.grad is None
 
 
-TORCH_REMAT = {  # its functions with their parameters; None where signature() cannot read them
+TORCH_REMAT = {  # {function of torch_remat: its parameters}; None where signature() fails
     "clear_memory_snapshot_cache": "()",
     "collect_trace": "()",
     "current_saved_tensor_info": "()",

@@ -176,7 +176,7 @@ def test_autocast_is_that_of_the_forward_whatever_is_in_its_cache(cache):
 
 # Kernels behind a custom Function
 class Squared(torch.autograd.Function):
-    """numpy does its work: no op of torch shows it."""
+    """Computes with numpy, so that no op of torch shows how."""
 
     runs = 0
 

@@ -366,7 +366,7 @@ def test_calls_of_regions_inside_may_get_casts_that_autocast_has_already(answer)
     assert_same(program, checkpointed)
 
 
-# Program 416380 of backend.fuzz.
+# Found by the C++ suite backend.fuzz (tests/fuzz), program 416380.
 @pytest.mark.torch_warns  # warns that the outer region has no tape
 @pytest.mark.parametrize("check", ("default", "none"))
 @pytest.mark.parametrize("replay", ("function", "auto"))
@@ -400,11 +400,11 @@ def test_rules_are_for_casts_of_results():
         return executed(block, leaf(4, 4), torch.ops.aten._to_copy.default)
 
     w = leaf(4, 4)
-    # The casts of x.sin() and of float() do not run again; the weight's cast does.
+    # The casts of sin's result and of the product do not run again; the cast of the weight does.
     assert casts(PolicyTable().op("aten::_to_copy", SAVE)) == casts(None) - 2
 
 
-# Programs 1072787, 1046740, 1390409 and 1581960 of backend.fuzz.
+# Found by the C++ suite backend.fuzz (tests/fuzz), programs 1072787, 1046740, 1390409 and 1581960.
 @pytest.mark.parametrize("answer", (SAVE, OFFLOAD))
 def test_autocast_casts_for_ops_of_which_all_tensors_are_placeholders(answer):
     def program(wrap):
@@ -477,7 +477,7 @@ def test_memory_that_nothing_has_written_is_not_kept(op, replay):
             mask = t.new_empty(4, 4)
             return nn.functional.dropout(t, 0.4) * mask.copy_(t).sin_()
 
-        # Memory that is freed and reused in between is where the mask was.
+        # The two products reuse the memory where the mask was.
         def outer(t):
             wrap(inner)(t)
             return ((t @ weight).sin().clamp_(-1, 1) @ weight).exp()

@@ -53,7 +53,7 @@ def expected_batches():
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_regions_in_workers_and_around_them(method):
     x = leaf(3)
-    y = checkpointed(lambda x: x.sin().exp())(x)  # its graph is alive while workers run
+    y = checkpointed(lambda x: x.sin().exp())(x)  # the graph of y is alive while workers run
     assert_equal(expected_batches(), list(loader(method)))
     y.sum().backward()
     assert_equal(x.detach().cos() * x.detach().sin().exp(), x.grad)
@@ -103,7 +103,7 @@ def test_a_coroutine_function_is_refused_by_name():
         return x.sin()
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # warns that it was never awaited
+        warnings.simplefilter("ignore")  # warns of a coroutine that was never awaited
         with pytest.raises(RuntimeError, match=r"region 'block', output: fn must return a Tensor.*got coroutine"):
             checkpointed(fn)(leaf(2))
 

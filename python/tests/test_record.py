@@ -311,7 +311,7 @@ with remat.record("{tmp_path}/long.rec", source_lines=True):
 assert grown < 1 << 20, f"{{grown}} bytes more"
 """
     run(code)
-    assert (tmp_path / "long.rec").stat().st_size > STEPS * 500  # it was recorded
+    assert (tmp_path / "long.rec").stat().st_size > STEPS * 500  # the steps were recorded
 
 
 def test_fake_and_lazy_and_nested_tensors_are_recorded_without_data(tmp_path):

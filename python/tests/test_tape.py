@@ -313,7 +313,7 @@ def test_a_call_that_all_regions_keep_is_on_no_tape_inside_another_region():
         program(taped)
 
 
-# Program 1598923 of backend.fuzz.
+# Found by the C++ suite backend.fuzz (tests/fuzz), program 1598923.
 def test_a_tape_has_what_a_call_of_all_regions_wrote_for_the_copy_of_a_region_inside():
     def program(wrap):
         x = leaf(4, 4)
@@ -336,7 +336,7 @@ def test_a_tape_has_what_a_call_of_all_regions_wrote_for_the_copy_of_a_region_in
         assert_same(program, remat.checkpoint(replay="auto", region_name="write"))
 
 
-# Program 655801 of backend.fuzz: the inner region keeps its argument's bytes, which are all that the outer region reads of it.
+# Found by the C++ suite backend.fuzz (tests/fuzz), program 655801: of `outside` the outer region reads only what the inner keeps.
 @pytest.mark.parametrize(
     "options",
     [{"replay": "tape"}, {"replay": "auto"}, {"replay": "tape", "cuts": remat.Cuts([1], groups=[])}],

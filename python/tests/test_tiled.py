@@ -61,7 +61,7 @@ def test_one_slice_is_in_memory_at_a_time():
     head, hidden, targets = head_and_batch()
     loss = summed_loss(head)
     logits_bytes = 64 * VOCABULARY * 4
-    weight_bytes = 2 * head.weight.numel() * 4  # the gradient, and the one of a slice
+    weight_bytes = 2 * head.weight.numel() * 4  # the gradient, and that of one slice
     _, plain = step(lambda: loss(hidden, targets), hidden, head.weight)
     _, tiled = step(lambda: remat.tiled(loss, 0, 8)(hidden, targets), hidden, head.weight)
     assert plain >= 2 * logits_bytes

@@ -140,7 +140,7 @@ def test_debug_lists_the_ops_of_both_runs_with_their_lines():
         at = differs.__code__.co_firstlineno
         assert f"requires grad from outside #0)  test_torch_checkpoint.py:{at + 1} in differs < " in forward.splitlines()[0]
         assert f"test_torch_checkpoint.py:{at + 3} in differs < " in forward.splitlines()[1]
-        assert f"test_torch_checkpoint.py:{at + 4} in differs" in replay.splitlines()[1]  # on a device its caller is LibTorch
+        assert f"test_torch_checkpoint.py:{at + 4} in differs" in replay.splitlines()[1]  # on a device LibTorch is the caller
 
 
 def test_without_debug_there_are_no_lists():
@@ -350,7 +350,7 @@ def test_torchs_checkpoint_stops_in_the_middle_of_a_save_call(policy, engine, ne
 @pytest.mark.parametrize("engine", ["function", "tape", "auto"])
 @pytest.mark.parametrize("outer", ["function", "tape", "auto", None])
 def test_a_tape_inside_torchs_checkpoint_gives_that_nothing_but_arguments(outer, engine):
-    """Torch's checkpoint counts the tensors that it gets; what else a tape holds depends on which tensors share memory."""
+    """Torch's checkpoint counts the tensors saved in it; which others a tape holds depends on which tensors share memory."""
 
     def program(wrap):
         def fn(t):

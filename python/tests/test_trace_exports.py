@@ -102,7 +102,7 @@ def test_torch_reads_a_snapshot(snapshot):
     frames = []
     _memory_viz.memory(snapshot, format_flamegraph=frames.append)
     assert sum(int(line.rsplit(" ", 1)[1]) for line in frames[0].splitlines()) == total
-    assert "region 'second', slot 0:0:aten::addmm" in frames[0]  # its result
+    assert "region 'second', slot 0:0:aten::addmm" in frames[0]  # the result of addmm
     for page in (_memory_viz.trace_plot(snapshot), _memory_viz.segment_plot(snapshot)):
         assert "MemoryViz.js" in page and "snapshot.pickle" in page
 

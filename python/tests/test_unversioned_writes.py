@@ -18,7 +18,7 @@ def gradients(program, wrap):
 
 
 def assert_raises_and_recovers(program, engine):
-    """Checks a program in which plain autograd uses later writes: it raises, and the next step is right."""
+    """Checks a program in which plain autograd uses later writes: the region raises, and the next step is right."""
     with pytest.raises(RuntimeError, match=UNVERSIONED):
         gradients(program, remat.checkpoint(region_name="block", replay=engine))
     assert_same(unrelated, engine)
@@ -175,7 +175,7 @@ def test_a_saved_tensor_that_is_written_without_a_version_raises(program, engine
 
 
 def statistics_are_read_then_trained_in_plain_code(wrap):
-    """The region reads them and saves what it computes from them, so plain autograd has the old ones."""
+    """The region reads the statistics and saves what it computes from them, so plain autograd uses the old ones."""
     norm = nn.BatchNorm1d(4)
     x = torch.randn(5, 4, requires_grad=True)
     region = wrap(lambda x: x * (norm.running_mean + 0.5) * norm.running_var.sqrt())

@@ -22,7 +22,7 @@ SAVE, RECOMPUTE, OFFLOAD = remat.CheckpointPolicy
 
 
 class Power(torch.autograd.Function):
-    """x -> power * x, which throws; a named call named `call`, if given. Names `power` "mine"."""
+    """Would be x -> power * x, but throws. With `call`, a named call of that name. Saves `power` as "mine"."""
 
     @staticmethod
     def forward(ctx, x, power, call=None):
@@ -183,7 +183,7 @@ def test_an_op_whose_argument_throws_while_it_is_written_down_is_taken_back(touc
         wrap(fn)(x).sum().backward()
         return x.grad
 
-    # mul saves it, but is undone before that where a rule keeps what it makes.
+    # mul saves the argument; where a rule keeps mul's result, the call is undone before mul saves.
     if options["replay"] == "tape" and touch == "mul" and not options.get("policy"):
         with pytest.raises(NotImplementedError, match="a tensor of a Python class of its own without __tensor_flatten__"):
             program(remat.checkpoint(**options))

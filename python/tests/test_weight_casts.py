@@ -198,7 +198,7 @@ def test_after_the_cache_is_cleared_it_is_right():
 
 @pytest.mark.parametrize("replay", ENGINES)
 def test_views_of_casts_of_wrapped_weights_are_casts(replay):
-    """The second region finds them in autocast's cache, and its replay makes them."""
+    """The second region finds the casts in autocast's cache, and its replay makes them."""
 
     def two(*sizes):
         return TwoTensor(torch.rand(sizes), torch.rand(sizes))

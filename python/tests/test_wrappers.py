@@ -94,7 +94,7 @@ def test_what_ops_have_made_inside_may_be_written(kind, engine):
 
 
 class Negated(Opaque):
-    """Its handler makes memory that no op on the wrapper passes to it."""
+    """Its handler of neg() makes memory itself, by an op that has no wrapper as an argument."""
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -240,7 +240,7 @@ def test_sparse_tensors_are_billed_by_their_indices_and_values():
 
 
 def make_in(engine, nested, as_argument, offload):
-    """Reads a wrapper's tensors; plain autograd saves only the result of exp."""
+    """Returns a function that adds a wrapper in a region; plain autograd saves only the result of exp."""
     options = {"offload_store": remat.host_memory_store()} if offload else {}
     wrap = remat.checkpoint(region_name="r", replay=engine, **options)
 
@@ -267,7 +267,7 @@ def test_a_write_of_a_tensor_in_one_is_noticed(kind, engine, nested, as_argument
     except RuntimeError as error:
         assert "modified by an inplace operation" in str(error)
         return
-    assert_equal(inner(y), inner(x.grad))  # uses a copy that was kept
+    assert_equal(inner(y), inner(x.grad))  # backward has used a kept copy
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -314,7 +314,7 @@ def test_a_change_in_one_whose_views_compute_is_noticed(read, change, as_argumen
     assert_equal(run(plain, False), run(wrap, False))
     if as_argument and change == "exchange":  # limit S42
         return
-    if engine == "auto" and change == "exchange" and read != "in a region inside":  # a tape keeps the tensors that it had
+    if engine == "auto" and change == "exchange" and read != "in a region inside":  # the tape has the old tensors
         return assert_equal(run(plain, False), run(wrap, True))
     with pytest.raises(RuntimeError, match="modified by an inplace operation|Python class of its own"):
         run(wrap, True)

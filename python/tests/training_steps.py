@@ -55,8 +55,8 @@ def train(module, call=None, loss=square_sum, rounds=STEPS, micro_steps=1, syncs
 
 
 def assert_trained_as_plain(program, engines=ENGINES, all_gather=None, reduce_scatter=None, all_reduce=0):
-    """Checks that `program(wrap)`, which trains some steps, runs this many collectives in each. Does not count gloo's events:
-    gloo sums where the sum is to be scattered, and may report after the profile has ended."""
+    """Checks that `program(wrap)`, which trains some steps, runs this many collectives in each. Does not count gloo's events,
+    because gloo reduces and scatters by an all-reduce, and may report it after the profile has ended."""
     wanted = assert_as_plain(program, wraps(engines, (None,)), "c10d::")
     if all_gather:
         counts = [wanted[name] for name in ("_allgather_base_", "_reduce_scatter_base_", "allreduce_")]

@@ -25,7 +25,7 @@ class Watched:
         self._storages = {}
 
     def __call__(self, name, tensor):
-        """Watches `tensor` under that name, instead of an earlier one. Returns the tensor."""
+        """Watches `tensor` under that name, and no longer the tensor that had the name before. Returns `tensor`."""
         self._storages[name] = StorageWeakRef(tensor.untyped_storage())
         return tensor
 

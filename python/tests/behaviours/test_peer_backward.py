@@ -15,7 +15,7 @@ import remat_meta as remat
 
 
 class SavesResult(torch.autograd.Function):
-    """x -> x * 3; saves its result, so that the result may be written from outside."""
+    """x -> x * 3; saves its result, which tests write afterwards."""
 
     @staticmethod
     def forward(ctx, x):

@@ -186,7 +186,7 @@ def test_015_the_container_keeps_its_type(make):
 
     def fn(x):
         result = make(x.sin(), x.cos())
-        made.append(type(result))  # not the result itself: a function that holds it keeps its region alive
+        made.append(type(result))  # not the result, which would keep its region alive
         return result
 
     assert type(checkpointed(fn)(leaf(2))) is made[0]
@@ -211,7 +211,7 @@ def test_017_nothing_is_saved_for_an_output():
     packed = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t.shape) or t, lambda t: t):
         y = checkpointed(torch.sin)(leaf(3).exp())
-    assert packed == [torch.Size([3])] * 2  # exp saves one outside; the other is the region's argument
+    assert packed == [torch.Size([3])] * 2  # exp saves its result outside; the region keeps its argument
     y.sum().backward()
 
 
@@ -270,7 +270,7 @@ def test_021_early_stop_lets_go_of_what_only_the_tail_reads():
         assert watched.lives("kept") == read_early
         out.sum().backward(retain_graph=True)
         out.sum().backward()
-    # y + z saves nothing: the replay ends before it, or returns there
+    # y + z saves nothing: the replay ends before this op, or by returning its result
     assert_equal(2 * (x.exp() + 3 * x.cos()), x.grad)
 
 

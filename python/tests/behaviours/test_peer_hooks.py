@@ -213,7 +213,7 @@ def test_111_pack_gets_a_detached_tensor_on_the_same_memory():
     w.tag = x.tag = "mine"
     with remat.saved_tensors_hooks(lambda t: given.append(t) or t, lambda t: t):
         y = checkpointed(lambda x: save(lambda x: x * w, "a")(x).sin())(x)
-        z = x * w  # also outside regions
+        z = x * w  # hooks get tensors outside of regions, too
     assert not any(t.requires_grad for t in given)
 
     def seen(of):

@@ -58,7 +58,7 @@ def test_119_the_current_region_is_reported_in_it_only():
         return inner(lambda x: [seen.append(remat.format_current_memory_report()), x.exp()][1])(x.sin())
 
     y = remat.checkpoint(region_name="outer")(fn)(leaf(3))
-    y.sum().backward()  # replays call it too
+    y.sum().backward()  # replays call the function, too
     first_lines = [text.splitlines()[0] for text in seen]
     assert [line.split(":")[0] for line in first_lines][:3] == ["outer", "inner", "outer"]
     with pytest.raises(RuntimeError, match=none):
@@ -86,7 +86,7 @@ def test_120_a_line_for_the_region_one_per_call_one_per_storage(capsys):
     assert all(re.search(r"\[2, 3\] +float32 on cpu +sum -?\d+$", row) for row in rows)
     assert len({row.index("[2, 3]") for row in rows}) == 1  # in columns
     assert capsys.readouterr().out.startswith("layer: 72 B resident in 3 storages\nlayer::one: 48 B\n")
-    assert y.requires_grad  # keeps the result alive until here, and so the reported tensors
+    assert y.requires_grad  # y is alive until here, and keeps the reported tensors alive
 
 
 def test_121_names_are_those_given_then_positions():

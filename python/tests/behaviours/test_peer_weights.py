@@ -76,7 +76,7 @@ def test_099_a_weight_as_argument_is_not_copied(again):
     with remat.saved_tensors_hooks(pack, lambda t: t):
         y = checkpointed(lambda x, w: remat.region(torch.mm, "a", recompute=again)(x.sin(), w).sin())(leaf(3, 3), w)
     y.sum().backward()
-    assert any(copies)  # its own memory was packed
+    assert any(copies)  # the memory of w itself was packed
 
 
 def test_100_a_closed_over_weight_is_kept_by_its_own_memory():

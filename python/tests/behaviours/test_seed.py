@@ -47,7 +47,7 @@ def test_02_results_nest_to_any_depth():
     class MyList(list):
         pass
 
-    x = leaf(2)  # subclasses pass, as in 0.2.2
+    x = leaf(2)  # subclasses of list pass, as in 0.2.2
     out = checkpointed(lambda x: MyList([x.sin()]))(x)
     assert type(out) is MyList
 
@@ -340,7 +340,7 @@ def test_19_a_save_handle_that_is_not_asked_raises():
         with pytest.raises(RuntimeError, match="call 'a'.*must call maybe_load_saved"):
             y.sum().backward()
     y = checkpointed(lambda x: Forgets.apply(x.sin(), lambda *_: None).exp())(leaf(3))
-    with pytest.raises(remat.ReplayMismatch):  # its ops are compared first
+    with pytest.raises(remat.ReplayMismatch):  # the ops of the replay are compared first
         y.sum().backward()
 
 

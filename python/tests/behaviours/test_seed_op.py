@@ -292,7 +292,7 @@ def test_handles_in_an_exception_that_is_kept_do_not_stay_open():
         try:
             return Raises.apply(x.sin())
         except KeyError as error:
-            caught.append(error)  # its traceback holds the handle
+            caught.append(error)  # the error's traceback holds the handle
             return x.sin()
 
     x = leaf(3)
@@ -339,7 +339,7 @@ def test_names_and_policy_of_the_op_around_are_those_of_a_handle_without(policy)
     assert_same(sandwich(lambda x: remat.op(Takes.apply, "a", policy)(x)), checkpointed)
     assert runs["forward"] == (2 if policy is SAVE else 3)
     x = leaf(2)
-    assert_equal(x * x, Takes.apply(x))  # outside regions it needs no handle
+    assert_equal(x * x, Takes.apply(x))  # outside of regions Takes needs no handle
 
 
 def module_level(ctx, x):

@@ -64,7 +64,7 @@ PAGES = [page for page in pages() if examples(page)]
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_examples_of_the_pages_run(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # for the files that they write
+    monkeypatch.chdir(tmp_path)  # for the files that the examples write
     names = {}
     for block in examples(page):
         exec(compile(block, page, "exec"), names)

@@ -17,7 +17,7 @@ two_devices = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs tw
 SAVE = remat.CheckpointPolicy.SAVE
 REPLAYS = ["function", "tape", "auto"]
 all_replays = pytest.mark.parametrize("replay", REPLAYS)
-FUNCTIONS = ["function", "auto"]  # a tape alone never calls the function again
+FUNCTIONS = ["function", "auto"]  # "tape" never calls the function again
 calls_again = pytest.mark.parametrize("replay", FUNCTIONS)
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Backwards through regions of CUDA tensors: early stops, backwards inside, kept graphs, gradients of gradients."""
+"""Backwards through regions of CUDA tensors: early stops, backwards in functions, kept graphs, gradients of gradients."""
 
 import pytest
 import torch

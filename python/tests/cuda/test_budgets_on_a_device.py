@@ -139,7 +139,7 @@ def test_a_model_trains_bitwise_and_within_the_peak_that_was_predicted(kind, bud
 
 
 def test_the_backward_of_a_twin_between_measured_steps_is_no_part_of_them():
-    # train() runs one; with 30% every byte counted in excess would leave no plan.
+    # train() runs the twin. With 30% there would be no plan if a byte too many were counted.
     warm_up()
     model = Gpt().cuda()
     alone = remat.auto_checkpoint(copy.deepcopy(model), "50%")
@@ -152,7 +152,7 @@ def test_the_backward_of_a_twin_between_measured_steps_is_no_part_of_them():
 
 def test_another_backward_between_forward_and_backward_is_no_part_of_the_step():
     warm_up()
-    other = Gpt(1).cuda().eval()  # its memory counts: it is allocated while the step waits for backward
+    other = Gpt(1).cuda().eval()  # counts: its memory is allocated while the step waits
 
     def run(model, batch):
         loss = model(*batch)
@@ -359,14 +359,14 @@ def test_copies_on_the_host_are_no_memory_of_the_device():
     model = HostCopies().to_device()
     _, plain_peak = step_of(model, 0)
     model.zero_grad()
-    # A node of the host runs beside nodes of the device, and tensors that these hold meanwhile (at most the gradients before and
-    # after a GELU) may count as its own. The copies themselves are 1.2 MB.
+    # A node of the host runs at the same time as nodes of the device, whose tensors (at most the gradients before and after a
+    # GELU) may count as the host node's. The copies themselves are 1.2 MB.
     gradient_bytes = BATCH * LENGTH * 4 * WIDTH * 4
     predicted = remat.profile(model)(*batch_of(0)).plain_peak_bytes
     assert plain_peak <= predicted <= plain_peak + 2 * gradient_bytes
     _, plain_peak, peaks = train(model, "75%")
-    # Nodes of the host run beside those of the device, and may replay a segment while another segment is replayed, which plans do
-    # not foresee.
+    # Nodes of the host run at the same time as those of the device, so two segments may be replayed at once, which plans do not
+    # foresee.
     for peak in peaks[MEASURED:]:
         assert peak < plain_peak
 

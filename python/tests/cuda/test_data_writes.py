@@ -96,7 +96,7 @@ def test_data_may_be_asked_for_while_another_stream_computes_the_result(replay):
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
                 y, *others = wrap(results)(x)
-            data = y.data  # the side stream may not have computed it yet
+            data = y.data  # the side stream may not have computed y yet
             torch.cuda.current_stream().wait_stream(side)
             sum(other.sum() for other in others).backward()
             torch.cuda.synchronize()

@@ -59,6 +59,6 @@ def test_nothing_is_left_of_a_backward_once_its_thread_is_done(wrap, raises, no_
             step(thing)
             assert raises == "nowhere"
         del thing
-        # No other work runs on the device meanwhile.
+        # No other work runs on the device until the thread has released it.
         assert comes_true(lambda: watched() is None)
         assert comes_true(lambda: _C.live_region_count() == 0)

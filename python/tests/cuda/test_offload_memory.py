@@ -165,7 +165,7 @@ def test_memory_that_is_still_being_filled_is_not_used_again(make, tmp_path):
         x = torch.full((SIZE,), 0.5, device="cuda", requires_grad=True)
         middle = region(store)(x)
         y = region(store)(middle).sum()
-        torch.cuda.synchronize()  # all have left, so that they are prefetched
+        torch.cuda.synchronize()  # all tensors have left, so that they are prefetched
         torch.autograd.grad(y, middle)
         del x, middle, y
         values = [torch.full((SIZE,), float(10 * step_number + i), device="cuda") for i in range(LAYERS)]

@@ -33,11 +33,11 @@ RAN = ("planned", "planned, then other ops", "planned, budget below the least", 
 # Ops that no plan covers, or that a measurement repeats, and their replacements.
 REPLACED = {"stops_early": "sin", "pack_throws": "sin", "generator": "rand", "hook_later": "hook"}
 OTHERS = ("sin", "tanh", "scale", "add", "clone", "softmax", "linear")
-BRANCHES = re.compile(r"\.item\(\)| if ")  # depends on values that earlier steps have written, so other ops may run
+BRANCHES = re.compile(r"\.item\(\)| if ")  # code whose ops depend on values that earlier steps have written
 
 
 def plain_step_of(program, choose):
-    """Returns the program without hooks that copy and, mostly, without backwards inside, which no tape can replay."""
+    """Returns the program without hooks that copy and, mostly, without backwards in functions, which no tape can replay."""
     program = program.copy()
     program.use, program.forward_mode, program.backward_mode = "backward", "", ""
     replaced = dict(REPLACED)
@@ -283,7 +283,7 @@ class BudgetCheck:
             plans.append(plan)
             if plan.predicted_peak_bytes > plan.budget_bytes:
                 raise Failure("the plan is above the budget")
-            # A later step may be of another kind, and measured: an argument may require grad by then.
+            # If an argument requires grad by then, a later step is of another kind, and is measured.
             if not self.changes and len(measured) <= 1:
                 self.check_peak(number, peak, plan)
 

@@ -34,7 +34,7 @@ RULES = (
 
 
 class Writer:
-    """Writes the source of one program. `pieces`: with functions to compile, in regions that are not compiled."""
+    """Writes the source of one program. `pieces`: it has functions to compile, in regions that run eagerly."""
 
     def __init__(self, seed, pieces=False):
         self.random = random.Random(seed)
@@ -69,7 +69,7 @@ class Writer:
         return f"policy={name}", False
 
     def block(self, variables, indent, depth, inside):
-        """Writes statements that read `variables`, which belong to code outside. `inside`: "region", "call" or neither."""
+        """Writes statements that read `variables`, which belong to code around it. `inside`: "region", "call" or neither."""
         lines, own, count = [], [], self.random.randint(2, 5)
         for _ in range(count):
             pick = lambda: self.random.choice(variables + own)  # noqa: E731
@@ -91,7 +91,7 @@ class Writer:
                 rest = [first if kind in ("unary", "random") else pick() for _ in range(form.count("{}") - 1)]
                 lines.append(indent + f"{value} = {form.format(first, *rest)}")
                 own.append(value)
-        return lines, " + ".join(own or variables[:1])  # all variables: a compiler drops those that are not read
+        return lines, " + ".join(own or variables[:1])  # reads all, because a compiler drops unread variables
 
     def piece(self, pick, own, variables, indent):
         function, value, argument = self.name("f"), self.name("v"), self.name("a")

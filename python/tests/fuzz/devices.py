@@ -109,8 +109,8 @@ def used_here(*tensors):
 
 
 class side:
-    """Makes another stream of a device current, which first waits for the previous stream. At the end the previous stream waits
-    for it; late: at arrived()."""
+    """Makes another stream of a device current, after making it wait for the previous stream. At the end, or with `late` in
+    arrived(), the previous stream waits for the other one."""
 
     def __init__(self, number, *used, late=False):
         self.device = second() if number else MAIN

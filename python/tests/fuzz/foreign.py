@@ -125,7 +125,7 @@ FOREIGN = {
     **_with_needs(COMPUTING, "computing wrappers"),
     **_with_needs(HOST, "host memory"),
     **_with_needs(CHANGES, "changes"),
-    # The last ones have no weight, so that programs chosen without them stay the same.
+    # The weight of these is 0, so that programs that were chosen without them stay the same.
     **{kind: dataclasses.replace(op, needs="jagged", weight=0) for kind, op in JAGGED.items()},
     **{kind: dataclasses.replace(op, needs="named functions", weight=0) for kind, op in NAMED.items()},
 }

@@ -37,7 +37,7 @@ LEAVES = "xwp"
 
 
 def keeps_sin(options):
-    """True if a policy keeps the sine that a backward in the function would have to pass."""
+    """True if a policy keeps the sine that a backward in the function would have to go through."""
     return any(op in options.get("policy", "") for op in ('"*"', "aten::sin", "aten::mul"))
 
 
@@ -62,7 +62,7 @@ class Generator:
         if not any(step.kind == "region" for step in steps):
             steps.append(self.region(values, Place()))
         results = self.pick_results(values, 1 + self.below(3))
-        # Mostly refused, so this use is rare.
+        # Uses of DATA_USES are rare, because remat refuses most of them.
         use = self.random.choice(DATA_USES if self.one_in(200) else USES)
         if "freed storages" in self.words and self.one_in(8):
             steps.append(self.free(values, results, use))

@@ -25,7 +25,7 @@ def _parts(a, b, i):
 
 
 def jagged_copies(a, b, i):
-    """Returns a nested tensor made of parts of both, and one made of tensors that do not require grad."""
+    """Returns a nested tensor made of parts of a and b, and one made of tensors that do not require grad."""
     first = torch.nested.as_nested_tensor(_parts(a, b, i), layout=torch.jagged)
     return first, torch.nested.nested_tensor_from_jagged(b.detach() * 1, first.offsets())
 
@@ -189,7 +189,7 @@ class JaggedRegion:
         ]
 
     def call(self, passed, jagged):
-        """A named call that returns plain tensors: remat refuses to keep others."""
+        """A named call that returns plain tensors, because remat refuses to keep jagged ones."""
         parameter, out, result = self.number(), self.number(), self.number()
         self.generator.functions += 1
         function = self.generator.functions

@@ -82,7 +82,7 @@ class _Unwrap(torch.autograd.Function):
 
 
 def plain_part(tensor):
-    """Returns the plain tensor inside; not differentiable."""
+    """Returns the plain tensor inside wrappers, without a gradient."""
     while isinstance(tensor, Wrapper):
         tensor = tensor.inner
     return tensor

@@ -17,15 +17,15 @@ class Op:
     results: int | None = None  # by default as many as the template makes
     weight: float = 2
     view: bool = False
-    itself: bool = False  # {r} is {a} itself: a custom function returns its argument, of which autograd makes a view
+    itself: bool = False  # a custom function returns {a} itself, and autograd makes a view {r} of it
     writes: bool = False
     buffer: int = 0  # 1: reads the buffer {c}, 2: writes it
     of: str = "b"  # first letter of such buffers
     generator: bool = False
     backward: bool = False  # runs a backward in the function
     hook: bool = False  # registers a hook on {a}
-    late: bool = False  # writes its saved tensor after saving it: hooks that copy have the old value
-    unversioned: bool = False  # writes without a new version, which autograd does not see
+    late: bool = False  # writes a tensor after saving it, so that hooks that copy have the old value
+    unversioned: bool = False  # writes without a new version, so that autograd does not see it
     needs: str = ""  # the set of steps (words.py) to which it belongs, if the set is optional
 
     def __post_init__(self):

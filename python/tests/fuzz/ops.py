@@ -34,7 +34,7 @@ OPS = {
         " w1.repeat(4, 1)))", "ab", results=2
     ),
     "dropout": Op("{r} = F.dropout({a}, 0.4)", weight=4),
-    "rrelu": Op("{r} = torch.rrelu({a}, 0.1, 0.3, False)", weight=2),  # may draw random numbers, but does not
+    "rrelu": Op("{r} = torch.rrelu({a}, 0.1, 0.3, False)", weight=2),  # tagged as random, but draws nothing here
     "rand": Op("{r} = {a} * torch.rand_like({a})", weight=3),
     "normal": Op("{r} = {a} + torch.empty(4, 4).normal_()"),
     "permutation": Op("{r} = {a}[torch.randperm(4)]"),

@@ -10,12 +10,12 @@ class Memory:
     """A group of values that may be views of each other. frozen: a region has read it, so that a write would come between its
     forward and its backward. saved: autograd has saved it."""
 
-    owner: int  # the function that made it
+    owner: int  # the function that made the memory
     is_leaf: bool = False
     buffer: bool = False
     frozen: bool = False
     saved: bool = False
-    past_save: bool = False  # a SAVE call has taken or returned it, or a value from which it was made
+    past_save: bool = False  # a SAVE call took or returned a value of it, or one from which it was made
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Value:
 class Place:
     function: int = 0
     depth: int = 0
-    regions: tuple = ()  # regions around, as RegionState
+    regions: tuple = ()  # the open regions, as RegionState
     saving: bool = False  # inside a SAVE call of the innermost region
     saving_anywhere: bool = False
     call_owner: int = 0  # functions below this number are outside the SAVE call

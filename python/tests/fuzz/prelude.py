@@ -121,7 +121,7 @@ class Raises(Exception):
 
 
 def inner_grad(a):
-    """A gradient computed inside, as part of the graph."""
+    """Returns a gradient, with its graph, that the function computes by a backward of its own."""
     if not a.requires_grad or not torch.is_grad_enabled():
         return a.cos()
     return torch.autograd.grad((a.sin() * a).sum(), a, create_graph=True)[0]

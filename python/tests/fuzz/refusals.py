@@ -26,7 +26,7 @@ JAGGED_ATTENTION = r"(?s)jagged_.*scaled_dot_product_attention\(\*"
 @dataclasses.dataclass(frozen=True)
 class Rule:
     rows: str  # rows of docs/reference/limits.md
-    error: str  # names of classes; the error is of one of them, not of a subclass
+    error: str  # names of classes; a subclass does not count
     text: str  # words at the beginning of a clause of the message, as written at one place in remat's source
     part: str = ""  # a pattern that the program must contain
     torchs: bool = False  # the words are torch's

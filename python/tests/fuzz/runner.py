@@ -110,14 +110,14 @@ def loss_of(outputs):
 
 
 def write_data(tensors):
-    """Writes without a new version."""
+    """Writes the tensors without a new version."""
     for tensor in tensors:
         if type(tensor) is torch.Tensor and not is_freed(tensor):
             tensor.data.mul_(0.9)
 
 
 def exchange_data(tensors):
-    """Exchanges the memory for new memory with other values."""
+    """Gives the tensors new memory with other values."""
     for tensor in tensors:
         if type(tensor) is torch.Tensor and not is_freed(tensor):
             tensor.data = tensor.data * 0.9
@@ -288,7 +288,7 @@ def run_alone(fn, how, api, seed, threads=None):
 
 
 def is_same_on_one_thread(fn, how, seed, engine):
-    """True if plain code and remat agree on one thread. Of runs that race over several steps, hardly two have one outcome."""
+    """True if plain code and remat agree on one thread. Runs that race over several steps hardly ever agree."""
     plain, got = (run_alone(fn, how, api, seed, devices.one_thread()) for api in (prelude.Plain(), engine()))
     return plain.error is None and got.error is None and not first_difference(plain.values, got.values)
 

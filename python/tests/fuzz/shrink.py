@@ -50,7 +50,7 @@ def _at(program, number, i, edit):
 
 
 def _rename(program, names):
-    """Replaces values by others, everywhere."""
+    """Replaces values by others in the whole program; `names`: {old number: new number}."""
 
     def new(number):
         while number in names:

@@ -142,7 +142,7 @@ def test_a_run_with_more_than_two_per_cent_of_refusals_fails(refused, passed):
 @once
 @pytest.mark.parametrize("saved", [False, True])
 def test_a_buffer_that_autograd_has_saved_comes_back_before_backward(saved):
-    """Backward would read freed memory, also in plain code."""
+    """Otherwise backward would read freed memory, in plain code, too."""
     generator = Generator(0, ALL)
     generator.program()
     for buffer in generator.buffers:

@@ -18,7 +18,7 @@ ALL = (
     "freed storages",
     "later writes",  # writes to buffers that an inner or another region has read
     "changes",  # functions that do something else in the replay
-    "unseen writes",  # writes through a pointer, in ops that do not mark them
+    "unseen writes",  # writes through a pointer, by ops that do not mark them
     "jagged",  # jagged nested tensors, in programs of seeds from 200,000 on
     "writing backwards",  # backwards of custom functions that write their saved tensors
     "named functions",  # custom functions with names, in programs of seeds from 300,000 on

@@ -35,7 +35,7 @@ numbers = itertools.count()
 
 
 def region(replay="function", **options):
-    """A region with its own name: a tape that is trusted is not compared again."""
+    """A region with a name of its own, because a tape that is trusted under a name is not compared again."""
     return remat.checkpoint(region_name=f"block {next(numbers)}", replay=replay, **options)
 
 
@@ -103,7 +103,7 @@ def in_a_thread(work):
 
 
 class Hidden(torch.Tensor):
-    """A tensor with another tensor inside, where remat does not look."""
+    """A tensor that holds another one in a closure, where remat does not look."""
 
     @staticmethod
     def __new__(cls, inner):

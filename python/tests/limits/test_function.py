@@ -65,7 +65,7 @@ def test_p4_a_cache_that_is_filled_before_and_left_before_backward_raises():
         x, module = leaf(4), torch.nn.Linear(4, 4)
         torch.nn.utils.parametrize.register_parametrization(module, "weight", Sine())
         with torch.nn.utils.parametrize.cached():
-            module.weight  # fills the cache
+            module.weight  # fills cached()'s cache
             y = wrap(lambda x: module(x).sin())(x)
         y.sum().backward()
         return x.grad
@@ -79,7 +79,7 @@ def test_p4_a_cache_that_a_region_fills_and_that_stays_raises():
         x, module = leaf(4), torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(4, 4))
         with torch.nn.utils.parametrize.cached():
             if is_filled:
-                module.weight  # fills the cache
+                module.weight  # fills cached()'s cache
             wrap(lambda x: module(x).exp())(x).sum().backward()
         return x.grad
 

@@ -92,7 +92,7 @@ def test_b7_a_gradient_edge_of_a_captured_tensor_that_was_written_raises():
 
 
 class SavedGradient(SavesExp):
-    """Its gradient is a tensor that it has saved."""
+    """Returns its saved tensor as the gradient."""
 
     @staticmethod
     def backward(ctx, grad):

@@ -31,7 +31,7 @@ def test_n3_an_offload_call_in_a_nested_region_meets_casts_that_autocast_has_alr
         x, w = leaf(4, 4), torch.nn.Parameter(torch.randn(4, 4))
         inner = wrap(lambda h: call(lambda h: h @ w, OFFLOAD)(h).sin())
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            x @ w  # fills the cache
+            x @ w  # fills autocast's cache
             y = wrap(lambda x: inner(x.sin()).exp())(x)
         y.float().sum().backward()
         return x.grad

@@ -34,7 +34,7 @@ def test_w3_an_empty_tensor_that_an_out_op_resizes_raises():
     assert_same(program, region("tape"))
 
 
-@pytest.mark.torch_warns  # warns that it resizes
+@pytest.mark.torch_warns  # warns that out= is resized
 def test_w5_a_matmul_of_vectors_into_a_tensor_from_outside_changes_its_shape():
     program = writes(lambda buffer, x: torch.matmul(x, torch.ones(4, 4), out=buffer), 4)
     assert_raises(program, region(), "expected in-place ops that write data only", NotImplementedError)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Each row of docs/reference/limits.md has a test that there is."""
+"""Each row of docs/reference/limits.md names a test that exists."""
 
 import pathlib
 import re

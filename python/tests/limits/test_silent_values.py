@@ -315,7 +315,7 @@ def test_s43_a_captured_nested_tensor_may_be_written_by_way_of_data_unseen():
 
 
 class Scaling(Hidden):
-    """Its handler scales by an attribute of the class."""
+    """A wrapper whose handler scales by an attribute of the class."""
 
     factor = 1.5
 

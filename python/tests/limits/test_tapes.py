@@ -24,7 +24,7 @@ def test_t1_a_nested_tape_under_autocast_that_reads_a_part_of_a_weight_raises():
 
     x = leaf(4, 4)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        rows(x)  # fills the cache
+        rows(x)  # fills autocast's cache
         y = region()(outer)(x)
     with pytest.raises(RuntimeError, match=r"expected uint8 \[|as in the forward, got"):
         y.float().sum().backward()
@@ -78,7 +78,7 @@ def test_t6_a_cut_region_inside_one_that_calls_its_function_again_is_cut_elsewhe
     x, w = leaf(4, 4), torch.nn.Parameter(torch.randn(4, 4))
     cut = region("tape", cuts=remat.Cuts([2]))(lambda x: ((x.sin() @ w).exp() @ w).sin())
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        x @ w  # fills the cache
+        x @ w  # fills autocast's cache
         y = region()(lambda x: cut(x.cos()).sin())(x)
     with pytest.raises(RuntimeError, match="It was saved between other ops"):
         y.float().sum().backward()

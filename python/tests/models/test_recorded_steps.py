@@ -43,7 +43,7 @@ def record(case, options, path, nested):
     harness.wrap_forwards(model, case.blocks, lambda forward, name: case.region(forward, name, **options))
     if nested:
         model.forward = remat.checkpoint(region_name="model", _any_output=True)(model.forward)
-    train(case, model)  # before it, tapes are compared by hashes
+    train(case, model)  # not recorded: in first steps tapes are compared by hashes
     model.zero_grad()
     with remat.record(path, source_lines=True), remat.MemoryMeter() as meter:
         train(case, model)

@@ -194,7 +194,7 @@ def gradients(outputs, wanted):
 
 
 def outcome(case, mode, checkpoint):
-    """Returns outputs, gradients, tensors written outside, and the random stream; or the error."""
+    """Returns outputs, gradients, outside tensors that were written, and the random stream; or the error."""
     torch.manual_seed(SEED)
     try:
         outputs = MODES[mode].run(case, checkpoint)

@@ -3,7 +3,7 @@
 """Selects the ops, samples and configurations of a run.
 
 REMAT_OPINFO_SAMPLES: samples per op and configuration, 0 for all of them.
-REMAT_OPINFO_CONFIGURATIONS: number of configurations of an op beside the base, 0 for all.
+REMAT_OPINFO_CONFIGURATIONS: number of configurations of an op, in addition to the base; 0 for all.
 REMAT_OPINFO_ROTATION: a number; each number gives every op other configurations.
 REMAT_OPINFO_SHARD: "i/n" takes every n-th op, from the i-th on (default "0/1").
 """
@@ -57,7 +57,7 @@ def turns(count, rotation):
 
 
 def configurations_of(op, count=CONFIGURATIONS, rotation=ROTATION):
-    """Returns the base and the op's turn; with `count` 0 all that apply to it."""
+    """Returns the configurations of BASE and of turns() that apply to the op; with `count` 0, all that apply."""
     if not count:
         return [c for c in EVERY if harness.applies(op, c)]
     base = [c for c in BASE if harness.applies(op, c)]

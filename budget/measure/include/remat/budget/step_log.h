@@ -62,13 +62,13 @@ struct REMAT_API StepLog {
     uint32_t outer = kNone;     ///< The op whose handler (of a tensor subclass) runs this op
   };
 
-  /// The id of a region, and the number of its slot that a tensor saved by autograd became.
+  /// The id of a region, and the number of the region's slot for a tensor that autograd saved.
   using RegionSlot = std::pair<uint64_t, size_t>;
 
-  /// A tensor that autograd has saved. The node that loads the tensor is the node that saved it. If
-  /// no node loads it, the node that saved it is the newest that backward runs with a sequence
-  /// number from first_node to newest_node, because an in-place op may clone the tensor that it
-  /// saves, and the clone has a node that never runs.
+  /// A tensor that autograd has saved. The node that loads it is the node that saved it. If none
+  /// loads it, the newest node that backward runs among those from first_node to newest_node counts
+  /// as the one that saved it. Backward need not run all of them: an in-place op may save a clone
+  /// of a tensor, and the clone has a node that never runs.
   struct Save {
     uint32_t op;  ///< The newest op when the tensor was saved
     uint64_t first_node;
@@ -76,8 +76,8 @@ struct REMAT_API StepLog {
     RegionSlot slot;
   };
 
-  /// A node that backward has run inside no other node. Nodes of writes to views run inside others
-  /// (CopySlices).
+  /// A node that backward has run inside no other node. The node of an op that writes a view
+  /// runs inside another node (CopySlices).
   struct Node {
     std::string name;
     /// Autograd's sequence number; kNoSequence for nodes that accumulate gradients, and for nodes
@@ -131,7 +131,7 @@ struct REMAT_API StepLog {
   std::vector<Replay> replays;
   std::vector<std::pair<uint32_t, int64_t>>
       reruns;                           ///< Records run by replays, with their CPU time in ns
-  std::vector<Block> blocks;            ///< By `born`
+  std::vector<Block> blocks;            ///< In the order of `born`
   std::vector<std::string> places{""};  ///< Modules and named calls
   Moment forward_end = kNever;
   Moment end = kNever;
@@ -182,7 +182,7 @@ struct REMAT_API StepLog {
   /// The accelerator on which the forward has made most memory; the CPU if it used none.
   c10::Device main_device() const;
 
-  /// Accelerators besides `device` on which the forward made memory: "cuda:1, cuda:2"; "": none.
+  /// Accelerators other than `device` on which the forward made memory: "cuda:1, cuda:2"; "": none.
   std::string other_accelerators(c10::Device device) const;
 
   /// Sets the size of blocks to 0 unless counts_on(device, block.device).

@@ -30,7 +30,7 @@ class REMAT_API StepMeasurement {
 
   /// `forward`: log of the first step's forward, whose results must be alive. `name`: the
   /// function's. Returns null if autograd has saved nothing, so that there is nothing to plan.
-  /// Throws NotImplementedError if the region contains other regions.
+  /// Throws NotImplementedError if the function contains regions of its own.
   static std::unique_ptr<StepMeasurement> of(std::string name, StepLog forward);
 
   StepMeasurement(const StepMeasurement&) = delete;
@@ -63,7 +63,7 @@ class REMAT_API StepMeasurement {
     std::vector<double> backward_us;  // by record
     double other_us = 0;              // time of the forward between ops
     std::vector<std::pair<uint32_t, int64_t>> reruns;
-    double tape_us = 0;  // time of replays besides that of their ops, per op
+    double tape_us = 0;  // replays without the records they run, per record
     std::vector<StepNode> nodes;
     std::vector<int32_t> node_of_slot;
     std::vector<int32_t> released;  // StepValue::released, by StepStructure::results

@@ -14,8 +14,8 @@ namespace remat {
 class StepListener;
 
 /// While alive, logs what this thread and the backward passes that it begins do: ops of its
-/// regions, nodes, replays from tapes, and memory that is allocated and freed meanwhile. One at a
-/// time in the process. Make, use and destroy it on one thread.
+/// regions, nodes, replays from tapes, and memory that is allocated and freed meanwhile. Only one
+/// may exist in the process. Make, use and destroy it on one thread.
 class REMAT_API StepRecording {
  public:
   /// Throws RuntimeError if another recording is alive, or a torch profiler runs on this thread.

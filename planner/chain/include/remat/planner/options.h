@@ -15,8 +15,8 @@ struct Option {
   OpSet rerun;                ///< Ops that the replay runs.
   Ticks time = 0;             ///< Time of the replay
   int64_t kept = 0;           ///< Bytes held between forward and backward, without the output
-  int64_t forward_peak = 0;   ///< Output included
-  int64_t backward_peak = 0;  ///< The output's gradient included
+  int64_t forward_peak = 0;   ///< Includes the output
+  int64_t backward_peak = 0;  ///< Includes the output's gradient
 };
 
 OpSet all_ops(const Block& block);
