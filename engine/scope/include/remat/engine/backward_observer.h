@@ -41,7 +41,6 @@ class REMAT_API BackwardObserver {
   static BackwardObserver* current();
 
  protected:
-  /// The observer of `scope`.
   explicit BackwardObserver(const Scope& scope) : scope_(scope) {}
 
   /// The next observer outward; null if there is none.

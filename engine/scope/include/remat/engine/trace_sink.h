@@ -21,7 +21,7 @@ class Tape;
 
 /// Where in a region an event occurs.
 struct TraceScope {
-  const Region* region = nullptr;  ///< The segment, if the region's tape is cut.
+  const Region* region = nullptr;  ///< The innermost region, or its segment if its tape is cut.
   const Region* whole = nullptr;   ///< The whole region; equal to `region` without cuts.
   const Region* parent = nullptr;  ///< The next region outward on the thread, or null.
   bool is_replay = false;
