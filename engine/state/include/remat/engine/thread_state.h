@@ -53,10 +53,10 @@ class REMAT_API ThreadState {
   ProcessSettings process_;
 };
 
-/// The settings at construction that an op's bits depend on. All ops depend on the flushing of
-/// denormals and the use of MKL-DNN. Ops that are not pointwise also depend on other libraries,
-/// deterministic flags and the number of threads. Ops that may multiply matrices also depend on the
-/// precision.
+/// The settings that decide the bits of ops' results, as they were at construction. All ops depend
+/// on the default dtype, the flushing of denormals and the use of MKL-DNN. Ops that are not
+/// pointwise also depend on other libraries, deterministic flags and the number of threads. Ops
+/// that may multiply matrices also depend on the precision.
 class REMAT_API ComputeSettings {
  public:
   ComputeSettings();
