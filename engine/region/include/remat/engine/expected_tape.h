@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a tape was expected to hold when its cuts were made, and the first difference from that.
+// Contents that a tape was expected to have when its cuts were made, and differences from them.
 #pragma once
 
 #include <c10/util/ArrayRef.h>

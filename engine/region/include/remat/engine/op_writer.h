@@ -41,8 +41,8 @@ void write_op(OpWords* words, const OpCall& call, c10::ArrayRef<SeenTensor> seen
 void write_call(OpWords& words, uint64_t call, c10::ArrayRef<SeenTensor> seen,
                 const Region& region);
 
-/// What to log for a tensor that LibTorch has made of host numbers without an op (torch::tensor): a
-/// number that depends on the tensor's values; 0 for a device tensor, which is not read.
+/// The number to log for a tensor that LibTorch has made of host numbers without an op
+/// (torch::tensor): depends on the tensor's values; 0 for a device tensor, which is not read.
 inline c10::IValue host_value(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.is_cpu() ? hash_of(tensor) : 0);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a scope knows of the region whose function it runs, and of that region's segments.
+// Parts of a scope that know the region whose function it runs, and the region's segments.
 #pragma once
 
 #include <cstdint>
