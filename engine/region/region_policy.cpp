@@ -33,7 +33,7 @@ std::string_view space_of(std::string_view name) {
   return name.substr(0, name.find("::"));
 }
 
-/// Maps the name of each op that was registered at the last failed lookup to its overloads. Needed
+/// Maps the names of ops to their overloads, as registered at the last failed lookup. Needed
 /// because the dispatcher cannot find an op by its name alone.
 using RegisteredOps = std::map<std::string, std::set<std::string>>;
 

@@ -111,7 +111,7 @@ class REMAT_API ReplayMemory {
     bool is_wrapper_made_again = false;  // By a constructor in the replay: Note [Wrappers].
   };
   struct Shadow {
-    at::Tensor original;  // Held for its address.
+    at::Tensor original;  // Holding it reserves its address.
     at::Tensor tensor;
   };
 
@@ -131,7 +131,7 @@ class REMAT_API ReplayMemory {
   std::unordered_map<const c10::TensorImpl*, Shadow> tensors_;
   std::unordered_map<const c10::TensorImpl*, const Shadow*> by_shadow_;
   std::vector<const void*> viewed_unknown_;
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> matched_;  // Held for their addresses.
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> matched_;  // To reserve their addresses.
   // Memory of arguments that hooks returned at another offset, and moved() of each.
   std::vector<std::pair<const void*, int64_t>> moved_;
 };

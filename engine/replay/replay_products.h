@@ -58,7 +58,7 @@ class ReplayProducts {
   StorageTable& storages_;
   std::vector<Product> products_;                     // By number.
   std::optional<at::ThreadLocalState> state_before_;  // Set if user hooks have any value.
-  std::vector<at::Tensor> opaque_;                    // Results; held for their addresses.
+  std::vector<at::Tensor> opaque_;                    // Results, to reserve their addresses.
 };
 
 }  // namespace remat

@@ -82,8 +82,8 @@ void OpObserver::all_before_op(OpCall& call, bool logged) {
 void OpObserver::all_after_op(OpCall& call) {
   if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
     sink->after_op(Scope::current_trace_scope(), call);
-  // Adopt before after_op(), because there a replay that sees the op replaces shadows by the
-  // tensors from outside, and those tensors are not new to any scope.
+  // Adopt before after_op(): there, a replay that sees the op replaces shadows by the tensors from
+  // outside, which must not be adopted because they are not new to any scope.
   const Scope* seeing = current_scope;
   for (const Scope* scope = current_scope; scope; scope = scope->previous()) {
     if (scope == seeing) {

@@ -82,7 +82,7 @@ class REMAT_API OutsideStorage {
   /// The first argument that covers all bytes of the storage.
   std::optional<size_t> whole_argument() const { return whole_argument_; }
 
-  /// Call it before the region's first write, to `tensor`. See Note [What a write keeps].
+  /// Call it before the region's first write, which is to `tensor`. See Note [What a write keeps].
   void begin_write(const at::Tensor& tensor);
   bool is_written() const { return written_ != nullptr; }
 

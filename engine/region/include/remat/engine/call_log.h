@@ -49,7 +49,7 @@ struct KeepReason {
 /// Note [Products]: several calls may write a storage; each leaves a product of its own. If the
 /// call made the storage, the value is kept in that very storage until code that a replay runs
 /// writes there. From then on a copy from before the write is kept, and each replay gets a copy of
-/// that copy. If the call wrote a storage that existed before, a copy is kept.
+/// that copy. If the call wrote an older storage, a copy is kept at once.
 class REMAT_API CallProduct {
  public:
   /// Product of a storage that the call made; `tensor` is a result on it.

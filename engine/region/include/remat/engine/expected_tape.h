@@ -75,8 +75,8 @@ struct TapeDifference {
   bool in_slot = false;    ///< True if the ops are equal but the saved tensors differ.
   size_t most_bytes = 0;   ///< If equal ops allocate too many bytes: the limit; else 0.
   size_t got_bytes = 0;    ///< With most_bytes: bytes allocated by this record and all before.
-  /// The saved tensor that was not expected, if there is one. If in_slot is true and this is unset,
-  /// an expected slot is missing.
+  /// The saved tensor that was not expected. If in_slot is true and got_slot is empty, an expected
+  /// slot is missing.
   std::optional<ExpectedTape::Slot> got_slot{};
   size_t slots = 0;  ///< With got_slot or in_slot: number of slots that matched.
 

@@ -78,7 +78,7 @@ class REMAT_API RegionInput {
   torch::autograd::SavedVariable data_;
   std::optional<WeakTensor> tensor_;   // The argument itself, unless it is a non-leaf.
   std::optional<bool> requires_grad_;  // At the forward's end, if the argument has no node.
-  std::optional<GraphPlace> place_;    // For non-leaves that require grad.
+  std::optional<GraphPlace> place_;    // For kNonLeaf and kStaleView.
   std::optional<TensorMeta> meta_;
   std::optional<TensorLayout> layout_;  // Unset for an inference tensor.
   uint8_t alignment_ = 0;               // See alignment_of().

@@ -86,7 +86,7 @@ class REMAT_API UserHooksScope final : public Scope {
 /// True if `pack` belongs to a pair that keeps nothing and runs code again to unpack.
 ///
 /// Note [Checkpoints of PyTorch inside a region]: torch.utils.checkpoint uses such pairs. Its hooks
-/// count the tensors that they pack, and recompute them. A region in which it is called does not
+/// count the tensors that they pack, and recompute them. A region around such a call does not
 /// interfere, so side effects are those of plain code (batch norm's statistics are written twice).
 /// The hooks get no tensor that SAVE calls keep, since they would not get it when they recompute.
 using RecomputingPair = bool (*)(const c10::SafePyObject& pack);

@@ -30,8 +30,8 @@ class UserHooksScope;
 /// on construction, popped on destruction, on the same thread. New threads and forked children
 /// begin with an empty stack.
 ///
-/// Other roles of a scope are in separate objects, its parts, which live as long as the scope. The
-/// pointer to a part is null if the scope lacks that role.
+/// A role that not all scopes have is in an object of its own, a part, which lives as long as its
+/// scope. The pointer to a part is null if the scope lacks the role.
 class REMAT_API Scope {
  public:
   Scope(const Scope&) = delete;

@@ -31,7 +31,7 @@ struct TraceScope {
   const NamedCall* saved_call = nullptr;  ///< The running SAVE or OFFLOAD call, or null.
 };
 
-/// Listener for what runs in regions. Called on the thread that runs it, with no lock held.
+/// Listener for ops and calls in regions. Called on the thread that runs them, with no lock held.
 class REMAT_API TraceSink {
  public:
   TraceSink() = default;

@@ -82,7 +82,7 @@ class REMAT_API ComputeSettings {
 /// Note [Autocast's weight cache]: the forward uses the cache as it would without remat. A weight
 /// that two regions share is cast once and its gradient accumulates at that one cast; otherwise
 /// gradients would not be bitwise equal to those of plain code. A replay neither reads nor fills
-/// the cache: casting again saves nothing for backward and gives the same values.
+/// the cache: a repeated cast gives the same values, and autograd saves no tensor for it.
 ///
 /// Note [Settings of the process]: replays that need the same settings run side by side; a replay
 /// that needs other settings waits in blocking_wait() until those have ended, and the last of them

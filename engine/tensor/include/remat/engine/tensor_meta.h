@@ -60,8 +60,8 @@ class REMAT_API TensorMeta {
   bool is_leaf_;
 };
 
-/// Identifies a tensor's version counter. Tensors that share memory through views have the same
-/// one.
+/// Identifies a tensor's version counter, which is shared by tensors that share memory through
+/// views.
 REMAT_API const void* version_counter_of(const at::Tensor& tensor);
 REMAT_API const void* version_counter_of(const c10::VariableVersion& version);
 
