@@ -145,8 +145,8 @@ bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-/// True for ops that depend on a training flag: those of dropout (empty_like makes its mask) and of
-/// normalisations.
+/// True for ops that depend on a training flag: those of normalisations, and of dropout, whose mask
+/// empty_like makes.
 bool depends_on_training(const std::string& op) {
   return contains(op, "dropout") || contains(op, "bernoulli") || contains(op, "norm") ||
          contains(op, "empty_like");

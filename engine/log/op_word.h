@@ -29,7 +29,7 @@ enum class OpWord : uint8_t {
   kTensors,   ///< Length of a list of tensors; bit i is set if element i is defined. The tensors
               ///< follow as values of their own.
   kList,      ///< Number of values that follow, for a list, tuple or dict.
-  kObject,    ///< Nothing; a hash of its class, its address.
+  kObject,    ///< Nothing; a hash of the object's class, and the object's address.
   kHash,      ///< Nothing; a hash.
   kDraw,      ///< Nothing; a generator's position.
   kSettings,  ///< Nothing; ComputeSettings::changed().
@@ -51,8 +51,8 @@ inline constexpr uint64_t kLaidOut = uint64_t{4}
 inline constexpr uint64_t kDimMask = 0x7F;
 inline constexpr uint64_t kOriginMax = (uint64_t{1} << (64 - kOriginShift)) - 1;
 
-// Fields of a tensor's layout word: a hash of its strides, and whether it is strided, conjugated or
-// negated; above these, its storage offset in elements.
+// Fields of a tensor's layout word: a hash of the strides, and whether the tensor is not
+// contiguous, conjugated or negated; above these, the storage offset in elements.
 inline constexpr unsigned kOffsetShift = 32;
 inline constexpr uint64_t kStrided = 1;
 inline constexpr uint64_t kConjugated = 2;

@@ -64,8 +64,8 @@ c10::SymNode node_of(const c10::IValue& value) {
                             : value.toSymBool().toSymNodeImpl();
 }
 
-/// The expression of a symbol. For the ragged dimension of a nested tensor only the dimension's
-/// kind, since its number is new each time that the tensor is made.
+/// The expression of a symbol. "j" for the ragged dimension of a nested tensor, because its real
+/// expression contains a number that is new each time that the tensor is made.
 std::string symbol_of(const c10::SymNode& node) {
   if (!node) return "";
   try {
@@ -84,8 +84,8 @@ c10::intrusive_ptr<torch::CustomClassHolder> custom_object(const c10::IValue& va
 
 /// Note [Objects of ops]: an object is identified by its address, which is not reused while the log
 /// lives. Another object in the replay is a difference, with two exceptions. Objects that an op of
-/// the region has made (packed weights) may differ. Ops of c10d get a new object with each call (a
-/// ReduceOp), so such an object is a difference only if the forward's object is still alive.
+/// the region has made (packed weights) may differ. Each call of c10d's ops gets a new object (a
+/// ReduceOp), so another object is a difference only if the forward's object is still alive.
 bool is_gone(uint64_t address) {
   // NOLINTNEXTLINE(performance-no-int-to-ptr)
   auto* const object = reinterpret_cast<c10::intrusive_ptr_target*>(address);

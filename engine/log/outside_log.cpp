@@ -70,7 +70,7 @@ bool overlaps_itself(const TensorLayout& layout) {
   return false;
 }
 
-/// Returns `kept`, which another stream may have made, for use on the current stream.
+/// Returns `kept` for use on the current stream; another stream may have made it.
 at::Tensor read_here(at::Tensor kept) {
   note_stream_use(kept);
   return kept;
@@ -127,9 +127,9 @@ bool OutsideStorage::has_bytes_of(const c10::Storage& storage) const {
 // bytes that a replay may read are `known`: bytes of the parts, and bytes that ops have overwritten
 // whole without reading. Ops that write some elements without reading any (index_put_) do not make
 // bytes known: until such bytes are read they are as good as unwritten, since the replay writes the
-// same elements again. Parts are put in place in reverse order: where two overlap, the first one is
-// the older. Only the region's ops decide what is kept, never who else has the storage, because
-// kept parts are slots of an outer region, whose replay must make the same slots.
+// same elements again. Parts are put in place in reverse order: where two overlap, the first one
+// has the older values. Only the region's ops decide what is kept, never who else has the storage,
+// because kept parts are slots of an outer region, whose replay must make the same slots.
 struct OutsideStorage::Written {
   struct Part {
     TensorLayout layout;
@@ -163,7 +163,7 @@ void OutsideStorage::mark_read(const at::Tensor& tensor) {
 }
 
 void OutsideStorage::begin_write(const at::Tensor& tensor) {
-  // Positions of views derive from their base's: see ReplayMemory::shadow_of().
+  // A view's position in the graph follows from its base's: see ReplayMemory::shadow_of().
   written_ = std::make_shared<Written>(tensor.is_view() ? at::Tensor(tensor._base()) : tensor);
   if (PlaceholderStorage::is(tensor.storage())) written_->placeholder = tensor.storage();
 }
@@ -238,7 +238,7 @@ at::Tensor OutsideStorage::unpack_kept() const {
   const c10::Storage storage = empty_storage(size_bytes_, written_->device, written_->skipped);
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
     const at::Tensor value = read_here(part->value.unpack());
-    // A placeholder from an outer region's replay that nobody may read.
+    // An outer region's replay has put a placeholder here, because nobody reads these bytes.
     if (PlaceholderStorage::is(value.storage())) return lay_out(value.storage(), whole());
     put_part(storage, part->layout, value);
   }

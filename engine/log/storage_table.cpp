@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Allocation of the table's cells.
+// Allocation of a StorageTable's cells, and searches of its results.
 #include <remat/engine/storage_table.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Finding the inner tensors of a tensor, because HeldStorage refers to their storages, too.
+// Making a HeldStorage, which refers to the storages of a tensor's inner tensors, too.
 #include <remat/engine/held_storage.h>
 
 #include <atomic>

@@ -15,7 +15,7 @@
 namespace remat {
 namespace {
 
-/// False for a tensor subclass, which has no memory. Its own inner tensors are watched instead.
+/// False for inference tensors (no version) and subclasses, whose inner tensors are watched.
 bool is_watched(const at::Tensor& inner) {
   return !inner.is_inference() && !is_of_python_class(inner);
 }

@@ -91,7 +91,7 @@ void add(const at::Tensor& tensor, uint64_t bytes) {
     last_alias = std::max(last_alias.load(), alias.number);
     if (!aliases.empty()) {
       Alias& last = aliases.back();
-      // Tensors saved before `last` need only the hash of `last`, so its entry gets the new number.
+      // No byte has changed since `last`, so one entry serves both: `last` with the new number.
       if (last.is_on(tensor) && last.bytes == bytes) return void(last.number = alias.number);
     }
     aliases.push_back(std::move(alias));

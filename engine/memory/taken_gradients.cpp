@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Noting which memory nodes get, and separating the .grad of leaves behind them from it.
+// Noting which memory nodes get, and moving the .grad of leaves behind the nodes off that memory.
 #include <remat/engine/taken_gradients.h>
 
 #include <c10/core/GradMode.h>

@@ -21,7 +21,7 @@
 namespace remat {
 namespace {
 
-/// The storage of the product that `output` is on; null if there is none, or it has been freed.
+/// The storage of the product that `output` is on; null if there is no product or no storage left.
 const void* made_storage_of(const CallOutput& output, const CallLog& calls) {
   const bool is_made = output.source == CallOutput::Source::kProduct;
   return is_made ? calls.product(output.product).made_storage() : nullptr;

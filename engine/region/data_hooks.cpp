@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The table of VariableHooks of remat, installed in front of LibTorch's.
+// remat's table of VariableHooks, installed in front of LibTorch's table.
 #include <remat/engine/data_hooks.h>
 #include <remat/engine/op_observer.h>
 
@@ -35,8 +35,8 @@ void note_memory(const at::Tensor& tensor) {
   if (memory_of(tensor)) note_other_versions(tensor.storage().unsafeGetStorageImpl());
 }
 
-/// True if both tensors have the same memory and layout. An assignment then changes nothing: the
-/// last step of `w.data *= 2` assigns to w the memory that it has.
+/// True if both tensors have the same memory and layout. Then `tensor.data = other` changes
+/// nothing: the last step of `w.data *= 2` assigns to w the memory that w has.
 bool is_alike(const at::Tensor& tensor, const at::Tensor& other) {
   return has_layout(tensor) && has_layout(other) && memory_of(tensor) == memory_of(other) &&
          TensorLayout(tensor) == TensorLayout(other);

@@ -43,7 +43,7 @@ class LeafGrads {
   void set_aside_retained(c10::ArrayRef<at::Tensor> tensors);
 
   /// Removes the retain_grad() hooks on nodes reachable from `roots`, until the destructor puts
-  /// them back. Leaves the hooks of the tensors in `but`, and those on nodes for which `is_own` is
+  /// them back. Does not remove hooks of the tensors in `but`, or on nodes for which `is_own` is
   /// true.
   void take_retained(const EdgeList& roots, c10::ArrayRef<at::Tensor> but,
                      c10::function_ref<bool(const torch::autograd::Node&)> is_own);

@@ -35,8 +35,8 @@ bool is_only_read(const OutsideStorage& outside) {
 /// A region's id, and the number of a storage in its OutsideLog.
 using Reader = std::pair<uint64_t, size_t>;
 
-/// The storages read by regions that this thread has closed. A region enters nothing while it runs.
-/// Each closed region is scanned once, before the first op that writes after the region's end.
+/// The storages read by regions that this thread has closed. A running region adds nothing. Each
+/// closed region is scanned once, before the first op that writes after the region's end.
 ///
 /// Refers to regions by id, so it keeps nothing alive. While a region lives, the addresses of
 /// storages that it has read are not reused.

@@ -56,12 +56,12 @@ thread_local std::vector<uint64_t> closed_here;  // Ids of regions.
 void note_closed_region(uint64_t id) {
   constexpr size_t kFew = 256;
   if (closed_here.capacity() == 0) closed_here.reserve(kFew);
-  if (closed_here.size() == closed_here.capacity())  // Before it would grow.
+  if (closed_here.size() == closed_here.capacity())  // Forget dead regions before it grows.
     std::erase_if(closed_here, [](uint64_t closed) { return !find_region(closed); });
   closed_here.push_back(id);
 }
 
-/// True if `value` is on the saved memory, which somebody else holds.
+/// True if `value` is on the memory that `slot` saved, and somebody else holds that memory, too.
 bool is_saved_memory(const Slot& slot, const at::Tensor& value) {
   if (!slot.memory || slot.memory != memory_of(value)) return false;
   // If nobody else holds the memory, the replay allocated it at a reused address.
@@ -284,7 +284,7 @@ size_t Region::live_end(size_t end) const {
 
 // Gives up what only slots after the last live one need, because no replay gets that far.
 void Region::release_unneeded() noexcept {
-  std::shared_ptr<const Replayer> replayer;  // These are destroyed after the lock is released.
+  std::shared_ptr<const Replayer> replayer;  // All three are destroyed after the lock is released.
   std::vector<CallProduct::Held> values;
   std::vector<GradBefore> grads;
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -60,7 +60,7 @@ at::Tensor RegionInput::original() const {
 }
 
 void RegionInput::finish_forward() {
-  // Read after the function has run, because it may call requires_grad_(), also in a replay.
+  // Read after the function has run, because functions may call requires_grad_(), also in a replay.
   if (const at::Tensor now = original(); now.defined()) requires_grad_ = now.requires_grad();
   if (!tensor_ || kind_ != Kind::kStaleView) return;
   const at::Tensor tensor(tensor_->lock());

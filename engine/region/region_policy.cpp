@@ -33,7 +33,7 @@ std::string_view space_of(std::string_view name) {
   return name.substr(0, name.find("::"));
 }
 
-/// Maps the name of each op that was registered at the last failed lookup to its overloads. Needed
+/// Maps the names of ops to their overloads, as registered at the last failed lookup. Needed
 /// because the dispatcher cannot find an op by its name alone.
 using RegisteredOps = std::map<std::string, std::set<std::string>>;
 
@@ -57,7 +57,7 @@ void look_again(RegisteredOps& ops) {
     ops[op.name].insert(op.overload_name);
 }
 
-/// Edit distance: the number of letters to change, leave out or add.
+/// Edit distance: the least number of letters to change, leave out or add.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -74,14 +74,14 @@ size_t distance(std::string_view a, std::string_view b) {
 /// Names, with their distance to the name that was not found.
 using CloseNames = std::set<std::pair<size_t, std::string>>;
 
-/// Adds `shown` if `candidate` is similar to `name`.
+/// Adds `shown`, the text for `candidate`, if `candidate` is similar to `name`.
 void add_close(CloseNames& close, std::string_view name, std::string_view candidate,
                const std::string& shown) {
   const size_t far = distance(name, candidate);
   if (far <= std::max<size_t>(1, name.size() / 3)) close.emplace(far, shown);
 }
 
-/// "Did you mean a, b or c? "
+/// Text such as "Did you mean a, b or c? ".
 std::string did_you_mean(const CloseNames& close) {
   std::string text;
   size_t count = 0;

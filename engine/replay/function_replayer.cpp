@@ -34,8 +34,8 @@
 namespace remat {
 namespace {
 
-/// Gives leaves from outside the requires_grad that they had in the forward, and restores the
-/// present flag afterwards, because a replay that is stopped early may leave leaves frozen.
+/// Gives leaves from outside the requires_grad that they had in the forward. Restores the present
+/// flag afterwards, because the function may freeze leaves and be stopped before it unfreezes them.
 class KeptRequiresGrad {
  public:
   explicit KeptRequiresGrad(const OutsideLog& outside) {
@@ -85,7 +85,7 @@ class UserStateExchange {
     }
   }
 
-  /// Undoes begin(), even if begin() threw. Runs all hooks, then returns the first error.
+  /// Undoes begin(), even if begin() threw. Runs all hooks, then returns the first exception.
   std::exception_ptr end() {
     SuspendScopes suspend;
     std::exception_ptr error;
@@ -143,7 +143,7 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
   const auto reported =
       traced([&](TraceSink& sink, bool begins) { sink.function_replay(region, begins); });
   region.outside().gather_again();
-  // Constructed first, since they may replay outer regions, which must not see this region's state.
+  // These two come first: they may replay outer regions, which must not see this region's state.
   ReplayMemory memory(region);
   ReplayProducts products(region, memory.storages());
   std::vector<at::Tensor> inputs;

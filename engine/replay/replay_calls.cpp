@@ -124,7 +124,7 @@ bool ReplayCalls::is_past_forward() const {
 
 const CallRecord& ReplayCalls::next_record(const NamedCall& call) {
   const auto& records = region_.calls().records();
-  // A function that has called is_recomputing() may leave out calls without effect in a replay.
+  // A function that has called is_recomputing() need not repeat RECOMPUTE calls in a replay.
   while (comparison_.has_ended() && next_ < records.size() && !records[next_].call.is_saved() &&
          records[next_].call.name != call.name) {
     ++next_;
@@ -220,14 +220,14 @@ at::Tensor ReplayCalls::make_output(const CallRecord& record, const CallOutput& 
   if (!output.requires_grad || tensor.requires_grad()) return tensor;
   put_in_graph(record, tensor);
   if (output.has_node) return tensor;
-  // The forward made this view with grad mode off, so it requires grad as its base, without a node.
+  // The forward made this view with grad mode off: it requires grad like its base, but has no node.
   const Unseen unseen;
   const c10::AutoGradMode grad(false);
   return at::alias(tensor);
 }
 
-// Sets the grad mode of the forward. A view made with grad mode off has no node, but requires grad
-// if its base does.
+// Makes the view under the forward's grad mode. A view made with grad mode off has no node, but
+// requires grad if its base does.
 at::Tensor ReplayCalls::view_of(const at::Tensor& argument, const CallOutput& output) {
   const TensorLayout layout = output.view.layout_on(argument);
   const bool is_plain = layout.dtype == argument.scalar_type() &&

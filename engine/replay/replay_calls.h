@@ -60,8 +60,8 @@ class ReplayCalls final : public NamedCalls {
  private:
   void compare(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
   Action begin_recorded(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
-  /// True if the forward is still running (a backward in it has started this replay) and has made
-  /// no further call. The replay has then got as far as the forward.
+  /// True if the forward is still running (a backward in it has started this replay) and the replay
+  /// has repeated all named calls that the forward has made so far.
   bool is_past_forward() const;
   const CallRecord& next_record(const NamedCall& call);
   CallResults skip(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments);

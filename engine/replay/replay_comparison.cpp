@@ -41,7 +41,7 @@ std::string likely_cause(c10::ArrayRef<uint64_t> logged, const NamedCall* expect
   return OpLog::likely_cause(logged, replayed);
 }
 
-/// True if OpWords::add_tensor() logs an unknown origin; it logs no origin for empty tensors.
+/// True if OpWords::add_tensor() logs an unknown origin, which it never does for empty tensors.
 bool logs_as_unknown(const SeenTensor& seen) {
   return seen.origin.is_unknown() && !(has_layout(*seen.tensor) && seen.tensor->numel() == 0);
 }

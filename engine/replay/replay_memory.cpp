@@ -32,7 +32,7 @@ void copy_place(const at::Tensor& original, const OutsideStorage& outside, const
                 const at::Tensor& shadow) {
   if (const GraphPlace* const place = outside.place_before_write(original))
     return place->give_to(shadow);
-  // The original may have begun to require grad since, but had no position in the forward.
+  // The original may require grad only since the forward, in which it was outside any graph.
   if (!outside.is_written() && !outside.meta().requires_grad()) return;
   const torch::autograd::Node* const node =
       original.requires_grad() ? current_node(original) : nullptr;
@@ -114,7 +114,7 @@ c10::Storage ReplayMemory::shadow_of_argument(size_t i) const {
 }
 
 void ReplayMemory::enter_argument(size_t i, const at::Tensor& input, int64_t moved) {
-  // Entered again, because an argument that hooks have kept comes back on another storage.
+  // The constructor has entered the forward's storage, but hooks bring arguments back on another.
   const c10::ArrayRef<Origin> origins = region_.outside().arguments();
   if (i >= origins.size() || !input.defined() || !origins[i].is_outside()) return;
   const void* const memory =
@@ -151,7 +151,7 @@ Origin ReplayMemory::enter_wrapper(const at::Tensor& wrapper) {
   Origin origin = storages_.find_made(inner);
   if (origin.is_unknown()) {
     std::vector<const void*> memories = InnerVersions::memories(inner);
-    for (const void*& memory : memories) {  // To the forward's address, if it has moved.
+    for (const void*& memory : memories) {  // Moved memory gets its address in the forward.
       const Origin part = storages_.find(memory);
       if (part.is_outside()) memory = region_.outside()[part.number()].address();
     }
@@ -352,8 +352,8 @@ bool ReplayMemory::has_origin(const at::Tensor& tensor, Origin logged, bool is_s
   if (now.value() == logged.value() || !is_known(logged)) return true;
   if (!is_viewed && !is_known(now)) return true;
   if ((!is_viewed && !now.is_unknown()) || !logged.is_outside()) return false;
-  // An op may save a tensor that it has made below autograd, without an observed op. The log has
-  // that memory as from outside, and the memory is freed later.
+  // An op may save a tensor that it has made below autograd, where no op is observed. The log then
+  // has the memory as from outside, although it is freed later.
   const OutsideStorage& outside = region_.outside()[logged.number()];
   // Values on CUDA are not compared. So a tensor that a custom function saves there must be a
   // parameter, because only parameters are expected to be gathered anew.

@@ -73,7 +73,7 @@ class REMAT_API ReplayMemory {
   /// Here and below, `slot` is the next slot to be filled, for messages.
   void check_not_freed(const OpCall& call, size_t argument, const at::Tensor& tensor,
                        size_t slot) const;
-  /// Throws if the op reads a tensor from outside that has changed since the forward.
+  /// Throws if the op reads `tensor`, of outside storage `number`, which changed since the forward.
   void check_read(const OpCall& call, const at::Tensor& tensor, size_t number, size_t slot);
   /// Checks all arguments with check_read(); also throws if the op reads parts of a shadow that are
   /// not kept, or writes what the forward has not written.
@@ -81,8 +81,8 @@ class REMAT_API ReplayMemory {
 
   /// The bytes of the shadow of outside storage `number`; undefined if there is no shadow.
   at::Tensor outside_bytes(size_t number) const;
-  /// Call it when a skipped call has written outside storage `number`. Copies `value` into its
-  /// shadow.
+  /// Call it when a skipped call has written outside storage `number`. Copies `value` into that
+  /// storage's shadow.
   void put_outside(size_t number, const at::Tensor& value);
 
   /// False if all that is known of the tensor is that it was made inside.
@@ -108,10 +108,10 @@ class REMAT_API ReplayMemory {
     c10::Storage shadow;              // The bytes from before the forward's first write, if any.
     std::optional<ByteRanges> known;  // Readable bytes; all if unset.
     bool checked = false;
-    bool is_wrapper_made_again = false;  // True if a constructor made it: Note [Wrappers].
+    bool is_wrapper_made_again = false;  // By a constructor in the replay: Note [Wrappers].
   };
   struct Shadow {
-    at::Tensor original;  // Held for its address.
+    at::Tensor original;  // Holding it reserves its address.
     at::Tensor tensor;
   };
 
@@ -131,7 +131,7 @@ class REMAT_API ReplayMemory {
   std::unordered_map<const c10::TensorImpl*, Shadow> tensors_;
   std::unordered_map<const c10::TensorImpl*, const Shadow*> by_shadow_;
   std::vector<const void*> viewed_unknown_;
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> matched_;  // Held for their addresses.
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> matched_;  // To reserve their addresses.
   // Memory of arguments that hooks returned at another offset, and moved() of each.
   std::vector<std::pair<const void*, int64_t>> moved_;
 };

@@ -27,7 +27,7 @@ void ReplayOps::before_op(OpCall& call, bool logged) {
 
 void ReplayOps::check(OpCall& call) {
   const SeenTensors seen = look_at_arguments(call);
-  // Views compute nothing, so settings do not matter.
+  // Views compute nothing, so settings do not matter for them.
   const bool computes = op_.is_compared && !call.info().is_plain_view();
   const uint64_t settings = computes ? region_.settings().changed(call) : 0;
   OpWords* const words = op_.is_compared ? &comparison_.words() : nullptr;
@@ -52,7 +52,7 @@ SeenTensors ReplayOps::look_at_arguments(const OpCall& call) {
     if (origin.is_unknown() && call.info().is_plain_view()) op_.views_unknown = has_layout(tensor);
     if (C10_UNLIKELY(op_.is_cast) && entry.argument == 0)
       op_.made = Origin::cast_of(origin, layout_hash(tensor, given.moved));
-    // Check before values are compared. Values that the region has overwritten are in the shadow.
+    // Comes before the comparison of values. What the region has overwritten is in the shadow.
     if (op_.is_compared && origin.is_outside() &&
         shows_host_value(call, entry.argument, tensor, origin, region_.outside()))
       memory_.check_read(call, *given.tensor, origin.number(), progress_.slot_count());

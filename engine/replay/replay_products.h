@@ -24,7 +24,7 @@ class ReplayProducts {
  public:
   /// Unpacks the kept values, which may replay outer regions. So construct it before the replay's
   /// scope. Values that user hooks have are unpacked when a call is left out, under the thread
-  /// state of the construction. `storages` is the replay's table.
+  /// state at construction. `storages` is the replay's table.
   ReplayProducts(const Region& region, StorageTable& storages);
   ReplayProducts(const ReplayProducts&) = delete;
   ReplayProducts& operator=(const ReplayProducts&) = delete;
@@ -58,7 +58,7 @@ class ReplayProducts {
   StorageTable& storages_;
   std::vector<Product> products_;                     // By number.
   std::optional<at::ThreadLocalState> state_before_;  // Set if user hooks have any value.
-  std::vector<at::Tensor> opaque_;                    // Results; held for their addresses.
+  std::vector<at::Tensor> opaque_;                    // Results, to reserve their addresses.
 };
 
 }  // namespace remat

@@ -79,7 +79,7 @@ void ReplayProgress::receive(const at::Tensor& tensor, const at::Tensor& value) 
 }
 
 // Note [What custom functions hold]: PyTorch keeps the tensors that a custom function is to save in
-// the function's context until all are saved. A stop in between would leave the tensors there: a
+// the function's context until all are saved. A stop before that would leave them there: a
 // result would own its node, which owns the context, which owns the result. So the stop waits for
 // the next op.
 bool ReplayProgress::is_saved_by_custom_function() const {
@@ -117,7 +117,7 @@ void ReplayProgress::stop_if_complete(const at::Tensor* saved) {
 // Note [The last op]: autograd saves an op's arguments before its kernel runs, and its results
 // afterwards. If the last tensor that backward needs is an argument of the forward's last op, the
 // stop leaves out that kernel. The stop takes as long as an op on some thousand numbers, so an op
-// on fewer runs and the function returns. Ops of libraries save when their kernels have run.
+// on fewer runs and the function returns. A library's op saves after its kernel, too late for that.
 void ReplayProgress::note_last_op(const OpCall& call) {
   last_op_ = {};
   if (!region_.early_stop() || call.info().is_of_library()) return;
@@ -207,7 +207,7 @@ void ReplayProgress::check(const at::Tensor& tensor) const {
   mismatch(slot.index, slot.meta.str(), got.str(), place);
 }
 
-/// Checks the saving op where ops are not compared, because shapes alone may be equal by chance.
+/// Compares the op that saves, if ops are not compared anyway, because shapes may agree by chance.
 bool ReplayProgress::is_saved_by_same_op(const Slot& slot) const {
   return !region_.intercept() || compares() || slot.op == op_.info;
 }

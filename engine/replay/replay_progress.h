@@ -76,8 +76,8 @@ class REMAT_API ReplayProgress {
   /// Number of slots passed.
   size_t slot_count() const { return count_; }
 
-  /// Throws the body's stop. Returns if no exception may leave the running code (a backward, a
-  /// destructor); that code then runs to its end first.
+  /// Throws the body's stop. Only returns if no exception may leave the running code (a backward, a
+  /// destructor). That code then runs to its end first.
   void stop();
   /// Stops, or lets the function return, if every needed slot is filled. `saved` is the tensor that
   /// autograd has just saved, if any.
@@ -113,8 +113,8 @@ class REMAT_API ReplayProgress {
     }
   }
 
-  /// Raise errors after the function has returned: a mismatch that the function caught, or slots
-  /// that it did not reach.
+  /// Call both after the function has returned. They raise a mismatch that the function caught, or
+  /// the error for slots that it did not reach.
   void check_no_error() const {
     if (error_) std::rethrow_exception(error_);
   }

@@ -25,10 +25,10 @@ uint64_t next_replay_id() {
 }  // namespace
 
 // Note [The graph of a replay]: the graph exists for backward passes inside the region's function,
-// which the replay runs, too. If there are no such passes, the graph holds no values. Backward
-// takes its values from the slots, and the function may keep a tensor of the graph (a list of
-// router logits), which would keep the values alive. Regions made in a replay can no longer replay
-// once that replay has ended, because their functions may own such a tensor, and so themselves.
+// which the replay runs, too. If there are no such passes, the graph holds no values: backward
+// takes values from the slots, and a function that keeps a tensor of the graph (a list of router
+// logits) would keep the graph's values alive. Regions made in a replay can no longer replay once
+// that replay has ended, because their functions may own such a tensor, and so themselves.
 class ReplayScope::Hook final : public torch::autograd::SavedVariableHooks {
  public:
   explicit Hook(ReplayScope& scope) : scope_(scope), region_(scope.region_.weak_from_this()) {}

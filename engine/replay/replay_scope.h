@@ -51,8 +51,8 @@ class ReplayScope final : public Scope, RegionRun {
 
   const ReplayProgress& progress() const { return progress_; }
 
-  /// Raises errors after the function has returned: a mismatch that the function caught, or calls
-  /// and slots that it did not reach. Adds the ops of both runs if the region records sites.
+  /// Call it after the function has returned. Raises a mismatch that the function caught, or an
+  /// error for calls and slots that it did not reach. Adds both runs' ops if sites are recorded.
   void check_complete() const;
 
  private:

@@ -54,7 +54,7 @@ TensorHooks::TensorHooks(c10::ArrayRef<at::Tensor> arguments, c10::ArrayRef<at::
   of_language_ = body.keep_hooks(tensors_);
 }
 
-// In reverse order, because several tensors may share a node, and the first saw it unchanged.
+// In reverse order: several tensors may share a node, and keep() saw it unchanged for the first.
 TensorHooks::~TensorHooks() {
   for (size_t i = tensors_.size(); i > 0; --i) restore(tensors_[i - 1], kept_[i - 1]);
 }

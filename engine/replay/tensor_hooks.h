@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Hooks on tensors that outlive a replay.
+// Restoring the hooks of tensors that exist before and after a replay.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -30,8 +30,8 @@ class EndedWork final : public c10d::Work {
   }
 };
 
-/// Forwards to another Work, hidden from the thread's regions, since gloo copies received data in
-/// wait().
+/// Forwards to another Work. Hides the ops of its wait() from the thread's regions, because gloo's
+/// wait() copies received data.
 class UnseenWork final : public c10d::Work {
  public:
   explicit UnseenWork(c10::intrusive_ptr<c10d::Work> work)

@@ -20,7 +20,7 @@ namespace generated = torch::autograd::generated;
 using torch::autograd::Edge;
 using torch::autograd::Node;
 
-/// Nodes of views that are determined by the result's shape or output number.
+/// Nodes of views without parameters to hash, because the shape or the output number shows them.
 constexpr std::array<std::string_view, 12> kViews = {
     "Alias", "Conj",   "Expand",     "ReshapeAlias", "Split", "Squeeze",
     "T",     "Unbind", "UnsafeView", "Unsqueeze",    "View",  "Detach"};
@@ -46,7 +46,7 @@ bool is_view(const std::string& node) {
   });
 }
 
-/// Adds the parameters of the view of `node`. Returns false if `node` is not a view's node.
+/// Adds to `hash` the parameters of the view that made `node`. Returns false if no view made it.
 bool add_view(const Node& node, uint64_t& hash) {
   const auto add_all = [&](const auto&... facts) { (add(hash, facts), ...); };
   if (const auto* const select = dynamic_cast<const generated::SelectBackward0*>(&node)) {

@@ -52,8 +52,8 @@ void HiddenScopes::hide_python_hooks(size_t count) {
   at::SavedTensorDefaultHooks::set_tls_state(around);
 }
 
-// PyTorch's pairs are hidden, too, because torch.utils.checkpoint counts the tensors that its pair
-// packs, and the number of tensors that a tape holds depends on which of them share memory.
+// PyTorch's pairs are hidden, too: torch.utils.checkpoint raises unless its recomputation packs as
+// many tensors, but how many tensors a tape holds depends on which of them share memory.
 HiddenScopes::HiddenScopes(const Scope& scope) : hidden_(current_scope) {
   ++hidden_depth;
   hide(scope);

@@ -44,8 +44,8 @@ std::atomic<AccumulatedHookCounter> accumulated_counter{nullptr};
   return count ? count(hook) : HookCount{1, std::nullopt};
 }
 
-/// Number of hooks on `node` that run. At a node in `ends`, only hooks on the outputs named there
-/// run.
+/// Number of hooks on `node` that run. If `ends` has edges to `node`, only hooks on the outputs of
+/// these edges run.
 size_t hooks_of(Node& node, const EdgeList& ends) {
   const auto is_here = [&](const torch::autograd::Edge& end) {
     return end.function.get() == &node;

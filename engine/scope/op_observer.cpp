@@ -37,8 +37,8 @@ bool is_given(const at::Tensor& tensor) {
 // Note [Who sees an op]: the outermost scope sees an op first, since an outer replay replaces
 // tensors from outside by shadows, and all inner scopes must see the shadows. A replay inside other
 // scopes (a backward in a region's function) is not part of what these scopes do, so its ops are
-// shown only to the replay in which its region was made, if any, and not for comparison. But
-// tensors that the inner replay makes count as made in all these scopes.
+// shown only to the replay in which its region was made, if any, and that replay does not compare
+// them. But tensors that the inner replay makes count as made in all these scopes.
 void before_op_from(const Scope* scope, OpCall& call, bool logged) {
   if (scope->next_to_see_ops()) {
     before_op_from(scope->next_to_see_ops(), call, logged && scope->replay_id() == 0);
@@ -82,8 +82,8 @@ void OpObserver::all_before_op(OpCall& call, bool logged) {
 void OpObserver::all_after_op(OpCall& call) {
   if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
     sink->after_op(Scope::current_trace_scope(), call);
-  // Adopt before after_op(), because there a replay that sees the op replaces shadows by the
-  // tensors from outside, and those tensors are not new to any scope.
+  // Adopt before after_op(): there, a replay that sees the op replaces shadows by the tensors from
+  // outside, which must not be adopted because they are not new to any scope.
   const Scope* seeing = current_scope;
   for (const Scope* scope = current_scope; scope; scope = scope->previous()) {
     if (scope == seeing) {

@@ -122,7 +122,7 @@ UsedStreams::~UsedStreams() {
       event.block(c10::Stream(c10::Stream::UNSAFE, stream.device(), first));
     }
   } catch (const c10::Error&) {
-    // The device has failed; its next user gets the error.
+    // The device has failed; the next op on it raises.
   }
 }
 

@@ -102,7 +102,7 @@ uint32_t read_precision() {
   return with_precision_of(at::Float32Backend::MKLDNN, word);
 }
 
-/// The lowest bits of read_precision().
+/// The lowest bits of read_precision(): those that read_mkldnn_precision() reads.
 constexpr uint32_t kMkldnnBits = 0x3F;
 uint32_t read_mkldnn_precision() {
   return with_precision_of(at::Float32Backend::MKLDNN, 0);
@@ -115,7 +115,7 @@ uint64_t read_always() {
          (flushes_denormals() ? 1 : 0);
 }
 
-// The process's settings now, and from before the running replays. Guarded by process_mutex().
+// The process's settings now, and before the first running replay. Guarded by process_mutex().
 size_t users = 0;  // Replays running in all threads.
 ProcessSettings settings_now;
 ProcessSettings settings_before;

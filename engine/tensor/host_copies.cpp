@@ -12,8 +12,8 @@
 namespace remat {
 namespace {
 
-/// True if the op writes host memory, judging by its argument "device" or the tensor that it
-/// writes.
+/// True if the op writes host memory: by its device argument or, if it has none, by the tensors
+/// that it writes.
 bool writes_host(const OpCall& call) {
   bool writes = false;
   for (size_t i = 0; i < call.info().argument_count(); ++i) {

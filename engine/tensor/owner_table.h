@@ -25,7 +25,7 @@ bool is_gone(const c10::weak_intrusive_ptr<Target, Null>& object) {
 }
 
 /// Maps the addresses of objects to a `Value`. A `Hold` (a version counter or a weak pointer) keeps
-/// the address from being reused; an entry whose object is gone is dropped at some later change.
+/// the address from being reused; some later change() drops entries whose objects are gone.
 /// Leak the instance, because tensors may die after static objects. Usable from any thread; the
 /// callbacks run under a lock.
 template <class Hold, class Value>

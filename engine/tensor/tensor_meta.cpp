@@ -48,8 +48,8 @@ uint64_t sample_parts(const at::Tensor& tensor) {
   return hash;
 }
 
-/// A hash of a few words spread over the storage, or of more (`many`); nullopt if the host cannot
-/// read the memory.
+/// A hash of a few words spread over the storage, or of more words if `many`; nullopt if the host
+/// cannot read the memory.
 std::optional<uint64_t> sample_bytes(const c10::Storage& storage, bool many) {
   if (!storage || PlaceholderStorage::is(storage) || !storage.device().is_cpu())
     return std::nullopt;
@@ -110,7 +110,7 @@ const void* version_counter_of(const c10::VariableVersion& version) {
 
 bool is_parameter(const at::Tensor& tensor) {
   if (!tensor.requires_grad()) return false;
-  // A view that a custom function takes in its forward counts as a leaf, whatever its base is.
+  // A view that a custom function makes in its forward counts as a leaf, whatever its base is.
   const bool is_of_graph = tensor.is_view() && tensor._base().requires_grad();
   return is_of_graph ? tensor._base().is_leaf() : tensor.is_leaf();
 }
@@ -186,12 +186,12 @@ bool SavedVersion::changed_in(const at::Tensor& tensor) const {
 }
 
 bool SavedVersion::has_other_bytes(const at::Tensor& tensor) const {
-  // Freed memory counts as unchanged, because code that would read it reports it.
+  // Freed memory counts as unchanged, because code that reads such memory raises anyway.
   return sample_ && !is_freed(tensor) && sample_storage(tensor, is_from_outside_) != sample_;
 }
 
 bool SavedVersion::has_other_bytes(const c10::Storage& storage) const {
-  const bool has_memory = storage && storage.nbytes() > 0;  // False: it was freed.
+  const bool has_memory = storage && storage.nbytes() > 0;  // Freed if false.
   return sample_ && has_memory && sample_bytes(storage, is_from_outside_) != sample_;
 }
 

@@ -22,10 +22,10 @@
 
 namespace remat {
 
-/// Where a tensor comes from, as seen from one region: made inside by code that a replay runs again
-/// (by a logged op, the last that made or wrote it; by a cast of a leaf; or not yet written), from
-/// outside (numbered by its storage in the region's OutsideLog), or from a SAVE call (numbered by
-/// its CallProduct). In a replay an origin may also be unknown.
+/// Where a tensor comes from, as seen from one region. From inside: made by code that a replay runs
+/// again, with the logged op that made or wrote it last, or with the leaf that it is a cast of.
+/// From outside: with the number of its storage in the region's OutsideLog. From a SAVE call: with
+/// the number of its CallProduct. In a replay an origin may also be unknown.
 class Origin {
  public:
   static Origin inside() { return Origin(kInside); }
@@ -46,7 +46,7 @@ class Origin {
     return numbered((op * kResults + result % kResults) % kMostMade, 2);
   }
   /// Made inside by a cast of `source`: see Note [Casts that a cache answers]. `layout` is the
-  /// layout_hash() of the source, which tells leaves apart that share a storage.
+  /// layout_hash() of the source; it distinguishes leaves that share a storage.
   static Origin cast_of(Origin source, uint16_t layout) {
     if (source.is_outside())
       return numbered((source.number() + layout * size_t{64}) % kMostMade, 3);
@@ -105,9 +105,9 @@ class REMAT_API OpWords {
   void begin(const OpInfo& info);
   /// Begins a named call instead of an op.
   void begin_call(uint64_t hash);
-  /// `moved`: number of bytes by which the tensor began later in its memory in the forward.
+  /// `moved`: the forward's tensor began this number of bytes later in its memory.
   void add_tensor(const at::Tensor& tensor, Origin origin, int64_t moved = 0);
-  /// Adds tensor_class() before a tensor subclass.
+  /// Adds the tensor_class() of the tensor subclass that add_tensor() adds next.
   void add_class(uint64_t tensor_class);
   /// Adds an argument that is not a tensor. For a list of tensors, adds which elements are defined.
   /// Ignores exceptions that the argument's own code throws.
@@ -116,7 +116,6 @@ class REMAT_API OpWords {
   void add_draw(uint64_t position);
   /// Adds how the settings differ from those at the region's beginning, unless `changed` is 0.
   void add_settings(uint64_t changed);
-  /// Closes the op.
   void end();
   /// Discards the op being written.
   void drop_open() noexcept { words_.resize(start_); }
@@ -132,8 +131,8 @@ class REMAT_API OpWords {
   void shrink() { words_.shrink_to_fit(); }
 
   /// True if both ops are equal. Generator positions are compared only if `draws`. A tensor of
-  /// unknown origin in `replayed` matches a logged tensor from outside if may_be_unknown(number of
-  /// the logged storage) is true; match() calls it once for each such pair, in order.
+  /// unknown origin in `replayed` matches a logged tensor from outside if may_be_unknown() is true
+  /// for the number of the logged storage. match() asks once for each such pair, in order.
   static bool match(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed, bool draws,
                     c10::function_ref<bool(size_t number)> may_be_unknown);
 

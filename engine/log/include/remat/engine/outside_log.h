@@ -30,8 +30,8 @@ inline constexpr const char* kCheckpointInside =
     "Put the checkpoint inside the sharded module (wrap the block first, then shard it), or free "
     "and fill memory outside of the region.";
 
-/// A storage that existed before the region met it, or a tensor without storage. Held weakly. The
-/// class is large because each member is one fact that the forward finds out about the storage.
+/// A storage from outside the region, or a tensor from outside that has no storage. Held weakly.
+/// The class is large because each member is one fact that the forward finds out about the storage.
 class REMAT_API OutsideStorage {
  public:
   explicit OutsideStorage(const at::Tensor& tensor);
@@ -54,7 +54,7 @@ class REMAT_API OutsideStorage {
   void mark_read(const at::Tensor& tensor);
   bool is_read() const { return read_; }
 
-  /// Notes that a collective writes the storage. So it is memory that FSDP gathers, not a weight.
+  /// Notes that a collective writes the storage, so it is memory that FSDP gathers, not a weight.
   void mark_received() { received_ = true; }
   bool is_received() const { return received_; }
 
@@ -67,13 +67,13 @@ class REMAT_API OutsideStorage {
   /// Gathers the storage's memory if the memory is freed now.
   void gather_again() const;
 
-  /// Notes that the storage has a recomputed cast: see Note [Casts that a cache answers].
+  /// Notes that the storage holds a cast that replays repeat: Note [Casts that a cache answers].
   void mark_cast(Origin cast) { cast_ = cast; }
   bool is_cast() const { return cast_.has_value(); }
   /// The storage's origin in a replay, if it holds a cast.
   const std::optional<Origin>& cast() const { return cast_; }
 
-  /// Notes that the region's argument `i` lies on the storage, and whether it covers all bytes.
+  /// Notes that the region's argument `i` lies on the storage. `is_whole`: it covers all bytes.
   void mark_argument(size_t i, bool is_whole) {
     is_argument_ = true;
     if (is_whole && !whole_argument_) whole_argument_ = i;
@@ -82,7 +82,7 @@ class REMAT_API OutsideStorage {
   /// The first argument that covers all bytes of the storage.
   std::optional<size_t> whole_argument() const { return whole_argument_; }
 
-  /// Call it before the region's first write, to `tensor`. See Note [What a write keeps].
+  /// Call it before the region's first write, which is to `tensor`. See Note [What a write keeps].
   void begin_write(const at::Tensor& tensor);
   bool is_written() const { return written_ != nullptr; }
 
@@ -114,12 +114,12 @@ class REMAT_API OutsideStorage {
   /// Returns the kept parts as bytes, in a storage of size_bytes_; undefined if the region has not
   /// written the storage. May replay outer regions.
   at::Tensor unpack_kept() const;
-  /// True if unpack_kept() allocates new memory. Otherwise its result may be memory that others
-  /// have, because hooks may return the same tensor each time.
+  /// True if unpack_kept() allocates new memory. Otherwise its result may be memory that other code
+  /// reads, because hooks may return the same tensor each time.
   bool unpacks_afresh() const;
   /// True if `unpacked` is the kept copy itself, which must not be written.
   bool is_kept_copy(const at::Tensor& unpacked) const;
-  /// The bytes that replays may read before writing them; null for all.
+  /// The bytes that replays may read before writing them; null if they may read all.
   const ByteRanges* known() const;
 
   /// Gives replays `bytes`, a copy of all bytes from before a write that this region did not do.
@@ -144,7 +144,7 @@ class REMAT_API OutsideStorage {
   /// since the region met the storage.
   void check_unchanged(const at::Tensor& tensor, c10::function_ref<std::string()> where) const;
 
-  /// Like check_unchanged(), for the inner tensors of a tensor subclass.
+  /// Calls InnerVersions::check_unchanged() for a tensor subclass.
   void check_inner(const at::Tensor& tensor, bool may_be_copy,
                    c10::function_ref<std::string()> where) const;
 
@@ -224,7 +224,7 @@ class REMAT_API OutsideLog {
   }
   c10::ArrayRef<Origin> arguments() const { return arguments_; }
 
-  /// Adds another tensor from outside: one on a storage already in the log, or used in a SAVE call.
+  /// Adds a tensor from outside whose storage is already in the log, or that a SAVE call uses.
   void add_captured(const at::Tensor& tensor);
 
   /// The tensors from outside that the region met, arguments included, as far as they are alive and
@@ -248,7 +248,7 @@ class REMAT_API OutsideLog {
   /// The origin of the tensor subclass with these inner memories; unknown if there is none.
   Origin find_wrapper(c10::ArrayRef<const void*> memories) const;
 
-  /// Calls OutsideStorage::gather_again() for all, in the order of their first use.
+  /// Calls gather_again() of all storages, in the order of their first use.
   void gather_again() const;
 
   size_t size() const { return storages_.size(); }
@@ -257,7 +257,7 @@ class REMAT_API OutsideLog {
 
  private:
   std::vector<OutsideStorage> storages_;
-  std::vector<OutsideStorage::WeakTensor> captured_;  // Tensors beyond each storage's first.
+  std::vector<OutsideStorage::WeakTensor> captured_;  // From add_captured().
   FirstPosition<const c10::TensorImpl*> captured_known_;
   std::vector<Origin> arguments_;
   bool sets_grads_ = false;

@@ -17,9 +17,9 @@
 
 namespace remat {
 
-/// Maps memory_of() a tensor to its origin. Does not keep the memory alive. Addresses of results
-/// are not reused while the table lives, because otherwise a tensor that no op makes (from_numpy)
-/// could be mistaken for a freed result.
+/// Maps the memory of a tensor, memory_of(), to the tensor's origin. Does not keep the memory
+/// alive. Addresses of results are not reused while the table lives, because otherwise a tensor
+/// that no op makes (from_numpy) could be mistaken for a freed result.
 ///
 /// Note [A table of one's own]: every op looks up its arguments and enters its results, so a table
 /// must not allocate per region or entry. It uses open addressing with linear probing and no
@@ -34,8 +34,8 @@ class REMAT_API StorageTable {
   /// The origin of `memory`; unknown if it was not entered.
   Origin find(const void* memory) const { return cells_[cell_of(memory)].origin; }
 
-  /// The origin of a tensor that consists of `parts` and that no op has made: that of the first
-  /// part made in the region; unknown if there is none.
+  /// The origin of a tensor that consists of `parts` and that no op has made: the origin of the
+  /// first part made in the region; unknown if the region made no part.
   Origin find_made(c10::ArrayRef<at::Tensor> parts) const;
 
   /// The value of the region's tape that the memory holds now; kNoValue if unknown. The value is
@@ -66,18 +66,18 @@ class REMAT_API StorageTable {
       cells_[cell_of(memory_of(tensor))].origin = Origin::inside();
   }
 
-  /// Enters a result as made inside, unless the table has its memory already, as it has for a view
-  /// of a tensor from outside.
+  /// Enters a result as made inside, unless the table has the result's memory already: the memory
+  /// of a view of a tensor from outside.
   void enter_result(const at::Tensor& tensor) { enter_result(tensor, Origin::inside()); }
 
-  /// Like enter_result(tensor), for a result of the logged op in `made`. Memory made inside that
-  /// the op wrote counts as made by the op from now on.
+  /// Like enter_result(tensor), for a result of the logged op that `made` names. If the op wrote
+  /// memory made inside, that memory counts as made by this op from now on.
   void enter_result(const at::Tensor& tensor, Origin made) {
     const void* const memory = memory_of(tensor);
     if (!memory) return;
     Cell& cell = cells_[cell_of(memory)];
-    // Views of a cast keep the cast's origin, because either run may get the cast from autocast's
-    // cache, from outside.
+    // Views of a cast keep the cast's origin, because forward or replay may get the cast from
+    // autocast's cache, where other code has made it.
     if (C10_UNLIKELY(cell.origin.is_cast())) return;
     if (cell.origin.is_made()) {
       if (made.is_made()) cell.origin = made;
@@ -109,7 +109,7 @@ class REMAT_API StorageTable {
     if (tensor.has_storage()) addresses_.push_back(weak_storage(tensor));
   }
 
-  /// True if `storage`, which is not a known result, overlaps the memory of a known result.
+  /// True if `storage`, which is not in the table, overlaps the memory of a result in the table.
   bool has_memory_of(const c10::Storage& storage) const;
 
  private:

@@ -34,7 +34,7 @@ class REMAT_API InnerVersions {
   bool changed() const;
 
   /// Throws, with `where`, if the inner tensors of `tensor` have been written, freed or exchanged
-  /// since construction. `may_be_copy`: `tensor` may hold unchanged copies of the inner tensors.
+  /// since construction. `may_be_copy`: inner tensors on other memory pass, as copies.
   /// Runs code of the class.
   void check_unchanged(const at::Tensor& tensor, bool may_be_copy,
                        c10::function_ref<std::string()> where) const;

@@ -20,11 +20,11 @@ inline constexpr const char* kResultChanged =
 
 /// Note [Results by way of data]: remat does not observe the ops that run after a region. But
 /// reading `y.data` of a result calls LibTorch's VariableHooks (Note [Data hooks]) before anybody
-/// can write through it. At that moment the result's bytes are hashed, and the hash gets the next
-/// number of UnversionedWrites. When backward asks for a tensor that was saved before, the bytes
-/// are compared with the hash, unless the memory has been freed. On a GPU hashing waits for the
-/// device and copies up to 1 MiB of elements, spread over the tensor, to the host; programs that
-/// never read `data` do not pay.
+/// can write through it. The call hashes the result's bytes, and the hash gets the next
+/// number of UnversionedWrites. When backward asks for a tensor that was saved before that number,
+/// the bytes are compared with the hash, unless the memory has been freed. On a GPU hashing waits
+/// for the device and copies up to 1 MiB of elements, spread over the tensor, to the host; programs
+/// that never read `data` do not pay.
 
 // These functions are usable from any thread.
 

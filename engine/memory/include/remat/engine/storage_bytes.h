@@ -33,7 +33,7 @@ REMAT_API c10::Storage copy_into_storage(const at::Tensor& value, const TensorLa
 /// Alignment of a tensor whose memory has no address, as on devices other than the CPU and CUDA.
 inline constexpr uint8_t kNoAlignment = 255;
 
-/// Number of bytes from a multiple of 64 to the memory's begin; 0 if it is not on the CPU.
+/// Number of bytes from a multiple of 64 to the first byte of `storage`; 0 if not on the CPU.
 size_t misalignment(const c10::Storage& storage);
 
 /// Number of bytes from a multiple of 64 to the tensor's first element, or kNoAlignment.

@@ -9,7 +9,7 @@ namespace remat {
 
 /// Note [Gradients that are saved tensors]: the backward of a custom function may return a saved
 /// tensor as a gradient. AccumulateGrad makes that tensor a leaf's .grad, without a copy, if nobody
-/// else has the tensor. In plain code the caller of the function may have it, and so prevents that.
+/// else has the tensor. In plain code the function's caller may have it, so AccumulateGrad copies.
 /// Unpack hooks return a tensor that nobody else has, but its memory may belong to others: an
 /// argument, a weight, a kept result. A write to the .grad would then change the memory of others.
 /// So remat notes which memory a custom function's node gets, and the leaves behind the node. When

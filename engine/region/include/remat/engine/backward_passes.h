@@ -43,8 +43,8 @@ class REMAT_API BackwardPasses {
   /// Returns the value of `slot` for the backward pass on this thread; replays the region if it was
   /// not replayed for this pass.
   at::Tensor load(const Slot& slot);
-  /// Notes that the backward pass on this thread has got `value`, which a store or the hooks of the
-  /// options have brought back. `is_hooked`: in plain code the user's saved-tensor hooks, which are
+  /// Notes that the backward pass on this thread has got `value` for `kept`, from a store or from
+  /// the hooks of the options. `is_hooked`: in plain code the user's saved-tensor hooks, which are
   /// not those of the options, would have got the tensor. See Note [Writes in a backward].
   void note_kept(const KeptTensor& kept, const at::Tensor& value, bool is_hooked);
   /// Replays the region for this thread's backward pass, unless that pass already has a replay.
@@ -68,7 +68,7 @@ class REMAT_API BackwardPasses {
   Region& region_;
   std::mutex mutex_;
   std::vector<std::shared_ptr<Pass>> passes_;  // Guarded by mutex_.
-  std::optional<ReplayedSlots> last_;          // Values of the last replay; guarded by mutex_.
+  std::optional<ReplayedSlots> last_;          // Set by the last replay; guarded by mutex_.
   // Number of entries in passes_ and last_. Lets release() skip the lock in the forward, and when a
   // graph is destroyed without a backward.
   std::atomic<size_t> count_{0};

@@ -49,7 +49,7 @@ struct KeepReason {
 /// Note [Products]: several calls may write a storage; each leaves a product of its own. If the
 /// call made the storage, the value is kept in that very storage until code that a replay runs
 /// writes there. From then on a copy from before the write is kept, and each replay gets a copy of
-/// that copy. If the call wrote a storage that existed before, a copy is kept.
+/// that copy. If the call wrote an older storage, a copy is kept at once.
 class REMAT_API CallProduct {
  public:
   /// Product of a storage that the call made; `tensor` is a result on it.
@@ -82,8 +82,8 @@ class REMAT_API CallProduct {
   Held release() noexcept { return std::exchange(kept_.held, nullptr); }
 
   const KeepReason& reason() const { return reason_; }
-  /// Sets whether user hooks have the value. If so, a replay unpacks the value only while the
-  /// function runs, since the function may have to prepare the hooks for that.
+  /// Sets whether the value is with user hooks. If so, a replay unpacks it only while the function
+  /// runs, because the function may have to prepare the hooks first.
   void set_is_with_user(bool is) { is_with_user_ = is; }
   bool is_with_user() const { return is_with_user_; }
 
@@ -129,7 +129,7 @@ class REMAT_API CallProduct {
   struct Value {
     bool is_copied = false;
     TensorLayout layout{};
-    HeldStorage copy{};  // The copy, if one is kept.
+    HeldStorage copy{};  // Set if is_copied.
     std::optional<SavedVersion> version{};
     Held held{};
   };
@@ -186,13 +186,13 @@ struct CallOutput {
   ArgumentView view;    ///< Set for kArgument.
 };
 
-/// A write by the call to a tensor that existed before it.
+/// A write by a SAVE call to a tensor that existed before the call.
 struct CallWrite {
   size_t product;
   bool is_outside;
   size_t number;       ///< Number of the outside storage, if is_outside.
   size_t argument;     ///< Position of the argument on that storage; past the last if captured.
-  bool requires_grad;  ///< The argument's flag after the call.
+  bool requires_grad;  ///< Whether the argument requires grad after the call.
 };
 
 /// A tensor that autograd saved in a SAVE call and that is kept.
@@ -206,7 +206,7 @@ struct KeptTensor {
                            ///< that a replay runs again, made it.
   std::string name;        ///< "saved.0", or the name that the call's function gave.
   TensorMeta meta;
-  std::optional<SavedVersion> version;  ///< Set once it is packed.
+  std::optional<SavedVersion> version;  ///< Set once the tensor is packed.
   std::optional<TensorLayout> layout;   ///< Unset for a tensor that no storage describes.
   HeldStorage storage;
   const c10::TensorImpl* tensor;  ///< Only an identity: the address may be reused.
@@ -219,11 +219,11 @@ struct KeptTensor {
 struct CallRecord {
   NamedCall call;
   bool threw = false;
-  bool ended = false;  ///< A SAVE call has returned; until then a replay may run inside the call.
+  bool ended = false;  ///< True once a SAVE call has returned. Before, a replay may run inside it.
   size_t log_position = 0;  ///< Position in the region's OpLog.
   size_t first_slot = 0;
-  /// One per slot from first_slot on. These slots are for tensors that autograd saved in the call
-  /// and that are not kept, since a replay fills the slots from the call's arguments.
+  /// One per slot, beginning with first_slot. These slots are for tensors that autograd saved in
+  /// the call and that are not kept, because a replay fills the slots from the call's arguments.
   std::vector<ArgumentView> refills;
   c10::SmallVector<CallOutput, 1> outputs;
   std::shared_ptr<const void> holder;  ///< See CallResults.
@@ -249,13 +249,13 @@ class REMAT_API CallLog {
   }
   const std::deque<KeptTensor>& kept() const { return kept_; }
 
-  /// Finds which of the newest call's kept tensors are results of that call. Call it when the call
-  /// has returned and its results are known. The second overload is for one tensor that autograd
-  /// saves after its call has returned.
+  /// Fills KeptTensor::results for the newest call's kept tensors. Call it when the call has
+  /// returned and its results are known. The second overload is for one tensor that autograd saves
+  /// after its call has returned.
   void find_results();
   void find_results(KeptTensor& kept) const;
 
-  /// The forward has ended: drops what replays of slots below `slot_end` do not read.
+  /// Call it when the forward has ended. Drops what replays of slots below `slot_end` do not read.
   void finish(size_t slot_end);
 
   /// True if values are kept that replays read.

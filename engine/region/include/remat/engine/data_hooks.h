@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Hooks on tensor.data, which makes tensors that share memory but not version counters. Also finds
-// the regions that have read what an op is about to write.
+// Hooks on tensor.data, which makes tensors that share memory but not version counters. Also hands
+// old values to the regions that have read what an op is about to write.
 #pragma once
 
 #include <c10/core/StorageImpl.h>

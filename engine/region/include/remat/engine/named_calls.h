@@ -33,7 +33,7 @@ class REMAT_API NamedCalls {
   /// `call` begins with these tensor arguments. Throws if the call is not allowed here.
   virtual Action begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) = 0;
 
-  /// For a skipped call. to_write() returns the tensors that results() will write. results()
+  /// For a skipped call: to_write() returns the tensors that results() will write; results()
   /// repeats the call's effects and returns what the call would return.
   virtual std::vector<at::Tensor> to_write() = 0;
   virtual CallResults results() = 0;
@@ -56,8 +56,8 @@ class REMAT_API NamedCalls {
   virtual void expect_saved(const std::vector<std::string>& names,
                             c10::ArrayRef<at::Tensor> tensors, const SavingState& saving) = 0;
 
-  /// Announces that autograd will save these tensors for code of the innermost call, during or
-  /// after that code. Names are looked up by tensor.
+  /// Announces that autograd will save these tensors for code of the innermost call, while that
+  /// code runs or later, in any order.
   virtual void name_saved(const std::vector<std::string>& /*names*/,
                           c10::ArrayRef<at::Tensor> /*tensors*/) {}
 
@@ -67,17 +67,17 @@ class REMAT_API NamedCalls {
   /// True in a replay. Then scopes around the replay are not asked about its calls.
   virtual bool is_replay() const = 0;
 
-  /// True if an op may become a call here: in the region's own code, outside SAVE calls.
+  /// True if an op may become a named call now: in the region's own code, outside SAVE calls.
   virtual bool takes_ops() const = 0;
 
-  /// True in a replay that has only the forward's last op left, if that op was no call in the
-  /// forward. A policy need not be asked about the op again.
+  /// True in a replay that has only the forward's last op left, if that op was no named call. Then
+  /// the policy need not be asked about it again.
   virtual bool knows_next_op() const { return false; }
 
   /// True if the memory of `tensor` got its values without an op: see Origin::given().
   virtual bool is_given(const at::Tensor& tensor) const = 0;
 
-  /// Returns the number of earlier ops called `name`, which includes the NameScope, and adds one.
+  /// Counts an op called `name` (with its NameScope). Returns how many such ops came before.
   size_t count_op(const std::string& name) { return op_counts_[name]++; }
 
  private:

@@ -23,11 +23,11 @@
 
 namespace remat {
 
-/// A region's view of a tensor that an op or a named call gets.
+/// A tensor that an op or a named call gets, as its region sees the tensor.
 struct SeenTensor {
   const at::Tensor* tensor;  ///< In a replay, the shadow if there is one.
   Origin origin;
-  int64_t moved = 0;  ///< Bytes by which the tensor began later in its memory in the forward.
+  int64_t moved = 0;  ///< The forward's tensor began this number of bytes later in its memory.
 };
 using SeenTensors = c10::SmallVector<SeenTensor, 6>;
 
@@ -41,14 +41,14 @@ void write_op(OpWords* words, const OpCall& call, c10::ArrayRef<SeenTensor> seen
 void write_call(OpWords& words, uint64_t call, c10::ArrayRef<SeenTensor> seen,
                 const Region& region);
 
-/// The log entry for a tensor that LibTorch has made of host numbers without an op (torch::tensor).
-/// The entry is a number that depends on the tensor's values; device tensors are not read.
+/// The number to log for a tensor that LibTorch has made of host numbers without an op
+/// (torch::tensor): depends on the tensor's values; 0 for a device tensor, which is not read.
 inline c10::IValue host_value(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.is_cpu() ? hash_of(tensor) : 0);
 }
 
-/// Call it for argument `i` of `call`, `tensor`, whose memory is Origin::given(). The first op that
-/// reads the tensor logs its bytes, up to kMaxCompared. `words` is null if the op is not logged.
+/// Call it for `tensor`, argument `i` of `call`, on Origin::given() memory. The first op that reads
+/// the tensor logs its bytes, up to kMaxCompared. `words` is null if the op is not logged.
 void note_given(const OpCall& call, size_t i, const at::Tensor& tensor, StorageTable& storages,
                 OpWords* words);
 

@@ -18,8 +18,8 @@ namespace remat {
 
 class OffloadStore;
 
-/// Cuts of CheckpointOptions::plan. Only they decide what is kept: a named call just calls its
-/// function, whatever its policy and name.
+/// Cuts of CheckpointOptions::plan. Only these cuts decide what is kept. A named call just calls
+/// its function, whatever its policy and name.
 struct PlannedCuts : Cuts {
   /// The tape for which positions, groups and keep were made. If set, the tape is compared with
   /// `expected` as it is recorded. From the first difference on, positions, groups and keep no
@@ -34,8 +34,8 @@ struct PlannedCuts : Cuts {
   /// Called at the first difference, once per forward, on the forward's thread. Must not throw.
   std::function<void(const TapeDifference&)> differs{};
 
-  /// The terms of the store for which OFFLOAD entries of `keep` were planned. A store that has more
-  /// bytes in flight at once, or room for fewer bytes, is refused.
+  /// The terms of the store for which OFFLOAD entries of `keep` were planned. A store that moves
+  /// more bytes at once, or has room for fewer bytes, is refused.
   std::optional<OffloadTerms> offload{};
 
   /// Cuts the tape while it is recorded, for a function whose ops are unknown; positions, groups

@@ -159,7 +159,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   void set_nodes(const NodeRange& nodes) { nodes_ = nodes; }
   const NodeRange& nodes() const { return nodes_; }
 
-  /// Adds whether the next nested region was recorded on a tape: Note [Nested tapes].
+  /// Notes whether the next nested region was recorded on a tape: Note [Nested tapes].
   void add_inner_tape(bool has_tape) { inner_tapes_.push_back(has_tape); }
   const std::vector<bool>& inner_tapes() const { return inner_tapes_; }
 
@@ -172,7 +172,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   OpLog& ops() { return ops_; }
   const OpLog& ops() const { return ops_; }
 
-  /// The sites of the ops in ops(); null if not requested.
+  /// The sites of the ops in ops(); null if the options do not ask for sites.
   OpSites* op_sites() { return op_sites_.get(); }
 
   /// Call it when no replay will call the function any more.
@@ -211,7 +211,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   /// See BackwardPasses::note_kept().
   void note_kept(const KeptTensor& kept, const at::Tensor& value, bool is_hooked);
 
-  /// Called when the region's backward begins: replays once per pass, if a slot is live.
+  /// Called when the region's backward begins. Replays once per pass, if a slot is live.
   void replay_for_backward();
 
   /// Call it when the node that held `slot` has been freed. Frees the slot's values, too.

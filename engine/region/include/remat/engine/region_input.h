@@ -77,11 +77,11 @@ class REMAT_API RegionInput {
   at::Tensor inference_tensor_;  // An inference tensor, which autograd refuses to save.
   torch::autograd::SavedVariable data_;
   std::optional<WeakTensor> tensor_;   // The argument itself, unless it is a non-leaf.
-  std::optional<bool> requires_grad_;  // Without a node: the flag at the end of the forward.
-  std::optional<GraphPlace> place_;    // For non-leaves that require grad.
+  std::optional<bool> requires_grad_;  // At the forward's end, if the argument has no node.
+  std::optional<GraphPlace> place_;    // For kNonLeaf and kStaleView.
   std::optional<TensorMeta> meta_;
   std::optional<TensorLayout> layout_;  // Unset for an inference tensor.
-  uint8_t alignment_ = 0;               // Alignment of its memory, on CPU and CUDA.
+  uint8_t alignment_ = 0;               // See alignment_of().
   std::optional<SavedVersion> version_;
   HeldStorage storage_;
 };

@@ -24,7 +24,7 @@ namespace remat {
 /// Note [Writes by way of data]: `tensor.data` has its own version counter, and an assignment to it
 /// gives a tensor other memory without an op. Autograd notices neither, so in backward plain code
 /// reads the saved tensor's present value, whereas a replay recomputes the value at the time of
-/// saving. So a write and an assignment raise when the region ends, if the graph that has saved the
+/// saving. So a write or an assignment raises at the region's end, if the graph that has saved the
 /// tensor still exists and the write has changed bytes. Nothing is done for a saved tensor until
 /// its memory gets a second version counter: Note [Data hooks]. For the forward's thread only.
 class SavedMemory {

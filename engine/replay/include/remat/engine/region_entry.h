@@ -42,7 +42,7 @@ class REMAT_API RegionEntry {
   /// Throws if the region's ops were not observed and wrote a tensor argument in place.
   void finish_forward(const Region& region);
 
-  /// Drops the state of generators and of the user.
+  /// Drops the generators' state and the user's.
   void release_state() noexcept;
 
   const std::vector<RegionInput>& inputs() const { return inputs_; }

@@ -17,8 +17,8 @@ namespace remat {
 class Scope;
 using EdgeList = std::vector<torch::autograd::Edge>;
 
-/// The part of a scope that observes backward passes inside it. Each observer calls the next one
-/// outward if that one needs to know of the pass. For the scope's thread only.
+/// The part of a scope that observes backward passes inside the scope. Each observer calls the next
+/// observer outward if that one needs to know of the pass. For the scope's thread only.
 class REMAT_API BackwardObserver {
  public:
   BackwardObserver(const BackwardObserver&) = delete;
@@ -41,7 +41,6 @@ class REMAT_API BackwardObserver {
   static BackwardObserver* current();
 
  protected:
-  /// The observer of `scope`.
   explicit BackwardObserver(const Scope& scope) : scope_(scope) {}
 
   /// The next observer outward; null if there is none.

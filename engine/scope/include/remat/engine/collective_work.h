@@ -10,14 +10,15 @@
 
 namespace remat {
 
-/// True for LibTorch's c10d::Work.
+/// True if `value` is a c10d::Work of LibTorch.
 REMAT_API bool is_work(const c10::IValue& value);
 
 /// True if the collective has ended. For a send or receive between CPUs, true if somebody has
 /// waited for it, because one must not wait for it twice.
 REMAT_API bool has_ended(const c10::IValue& work);
 
-/// Waits until ops called afterwards can read what the collective writes. Rethrows its error.
+/// Waits until ops called afterwards can read what the collective writes. Rethrows errors of
+/// `work`.
 REMAT_API void wait_for(const c10::IValue& work);
 
 /// Waits for a functional collective (_c10d_functional) that may still write `tensor`. Returns at

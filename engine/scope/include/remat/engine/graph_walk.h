@@ -34,9 +34,9 @@ void visit_nodes(const EdgeList& roots, Visit&& visit) {
   }
 }
 
-/// Hashes which views the tensors at `roots` are, because ops show a view only if they read it, and
-/// perhaps none reads these. Views of a whole tensor do not count: Note [Views are known by what
-/// reads them].
+/// Hashes which views the tensors at `roots` are. The op log alone does not tell, because it shows
+/// a view only where an op reads the view, and perhaps no op reads these tensors: Note [Views are
+/// known by what reads them]. Views of a whole tensor do not count.
 uint64_t hash_of_views(const EdgeList& roots);
 
 }  // namespace remat

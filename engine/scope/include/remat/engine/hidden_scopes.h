@@ -44,7 +44,7 @@ class REMAT_API HiddenScopes {
   /// Also hides the user hooks directly around `scope` (remat's and PyTorch's), because tensors
   /// saved meanwhile are remat's own.
   explicit HiddenScopes(const Scope& scope);
-  /// With Keep::kAllRegions, also hides everything inside the outermost region, and that region.
+  /// With Keep::kAllRegions, also hides the outermost region and everything inside that region.
   /// Tensors saved meanwhile go to the user's hooks or the region around what is hidden.
   HiddenScopes(const Scope& scope, Keep keep);
   HiddenScopes(const HiddenScopes&) = delete;

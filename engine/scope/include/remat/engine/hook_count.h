@@ -14,14 +14,14 @@
 
 namespace remat {
 
-/// Number of hooks on the gradient of one output of a node.
+/// Number of hooks that one LibTorch object calls on the gradient of one output of a node.
 struct HookCount {
   size_t hooks;
-  std::optional<size_t> output;  ///< nullopt for hooks that cannot be inspected.
+  std::optional<size_t> output;  ///< nullopt if the hooks cannot be inspected.
 };
 
-/// Sets the process-wide functions that count the hooks of another language behind one LibTorch
-/// object: Python's hooks are in a dict. Without a function each object counts as one hook.
+/// Sets the process-wide functions that count the hooks of another language. Needed because one
+/// LibTorch object calls all hooks in a Python dict. By default each object counts as one hook.
 using GradientHookCounter = HookCount (*)(const torch::autograd::FunctionPreHook& hook);
 using AccumulatedHookCounter = size_t (*)(const torch::autograd::PostAccumulateGradHook& hook);
 REMAT_API void set_hook_counters(GradientHookCounter gradient, AccumulatedHookCounter accumulated);

@@ -34,16 +34,16 @@ class REMAT_API OpObserver {
   /// The op has run; not called if it threw.
   virtual void after_op(OpCall& call) = 0;
 
-  /// Like before_op() and after_op(), for an op that the handler of a tensor subclass calls.
-  /// Results of the handled op are adopted afterwards.
+  /// Like before_op() and after_op(), for a part: an op that the handler of a tensor subclass calls
+  /// while an observed op runs. adopt_part() follows for the tensors that the part has made.
   virtual void before_part(const OpCall& /*call*/) {}
   virtual void after_part(const OpCall& /*call*/) {}
   /// An op (or a part) that has begun ends with an exception; its arguments may be gone. Must not
   /// throw.
   virtual void op_threw(const OpCall& /*call*/) {}
 
-  /// Called when a tensor with its own version counter exists on the memory of `tensor`. See Note
-  /// [Data hooks].
+  /// Called when a tensor with another version counter has been made on the memory of `tensor`. See
+  /// Note [Data hooks].
   virtual void after_data(const at::Tensor& /*tensor*/) {}
 
   /// Called before `tensor` gets another tensor's memory (set_data()).
@@ -52,7 +52,7 @@ class REMAT_API OpObserver {
   /// Counts `tensor`, which was made by code whose ops were not observed, as made inside.
   virtual void adopt(const at::Tensor& /*tensor*/) {}
 
-  /// Like adopt(), for the result of an op that may be running inside another op.
+  /// Like adopt(), for a tensor that an op has made that may run inside another op.
   virtual void adopt_part(const at::Tensor& tensor) { adopt(tensor); }
 
   /// Throws if a replay would repeat a write to `storage`: see all_check_handler_write().

@@ -28,10 +28,10 @@ class REMAT_API OpSites {
   /// The site of op `number`; empty if there is none.
   std::string of(size_t number) const { return number < sites_.size() ? sites_[number] : ""; }
 
-  /// "aten::sin(...)  model.py:12 in forward"
+  /// Joins both to a line such as "aten::sin(...)  model.py:12 in forward".
   static std::string line(const std::string& op, const std::string& site);
 
-  /// "  0 first\n  1 second\n"
+  /// Numbers the lines: {"a", "b"} becomes "  0 a\n  1 b\n".
   static std::string numbered(const std::vector<std::string>& lines);
 
  private:

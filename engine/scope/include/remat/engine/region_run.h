@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A scope's knowledge of the region whose function it runs, and of the region's segments.
+// Parts of a scope that know the region whose function it runs, and the region's segments.
 #pragma once
 
 #include <cstdint>
@@ -31,20 +31,20 @@ class REMAT_API RegionRun {
   /// Current position in the region.
   virtual TraceScope trace_scope() const = 0;
 
-  /// Handles the named calls made here.
+  /// The handler of the named calls made in this scope.
   virtual NamedCalls& named_calls() = 0;
 
-  /// True if nested regions that begin here may be replayed from tapes: Note [Nested tapes].
+  /// True if regions that begin in this scope may be replayed from tapes: Note [Nested tapes].
   virtual bool allows_tapes() const = 0;
 
-  /// Called when a nested region begins here, which would have a tape if `wanted`. Returns whether
-  /// it has one; a replay decides as the forward did.
+  /// Called when a nested region begins in this scope. `wanted`: the nested region would have a
+  /// tape. Returns whether it gets one; a replay decides as the forward did.
   virtual bool decide_tape(bool wanted) = 0;
 
   /// Returns allows_tapes() of this thread's innermost region; true if there is none.
   static bool tapes_allowed_here();
 
-  /// Calls decide_tape() of the thread's regions, the outermost first.
+  /// Passes `wanted` through decide_tape() of the thread's regions, the outermost first.
   static bool decide_tape_here(bool wanted);
 };
 
@@ -57,7 +57,7 @@ class REMAT_API SegmentPolicies {
   SegmentPolicies& operator=(const SegmentPolicies&) = delete;
   virtual ~SegmentPolicies() = default;
 
-  /// Called before an op runs. Returns the policy of its segment; null if the segment has none.
+  /// Called before an op runs. Returns the policy of the op's segment; null if it has no policy.
   virtual const RegionPolicy* enter() = 0;
 
   /// A rule gives SAVE or OFFLOAD to the next leaf op.

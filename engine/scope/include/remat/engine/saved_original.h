@@ -26,9 +26,9 @@ struct CopiedOriginal {
 /// storage; else nullopt.
 std::optional<CopiedOriginal> copied_original(const at::Tensor& tensor);
 
-/// True while scopes of this thread are hidden (HiddenScopes). A tensor saved meanwhile comes from
-/// a nested region, or from a SAVE call that keeps it for its user, not from an op or custom
-/// function.
+/// True while scopes of this thread are hidden (HiddenScopes). A tensor saved meanwhile is one that
+/// a nested region or a SAVE call keeps with the user's hooks or an outer region, not one that an
+/// op or a custom function saves.
 bool saves_own();
 
 /// True while this thread keeps a SAVE call's result for replays of its region.

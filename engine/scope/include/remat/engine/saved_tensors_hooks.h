@@ -33,13 +33,13 @@ class REMAT_API SavedTensorInfoGuard {
 /// Like current_saved_tensor_info(), but null outside pack. For remat's own use.
 REMAT_API const SavedTensorInfo* saved_tensor_info_in_pack();
 
-/// True while a SavedTensorInfoGuard on this thread keeps a region's arguments. For remat's own
+/// True while this thread's SavedTensorInfoGuard describes an argument of a region. For remat's own
 /// use.
 REMAT_API bool packs_region_input();
 
-/// While alive, the next tensor passed to pack on this thread is an alias of `original` or a copy
-/// of its bytes. `after_op`: the copy was taken after the running op. `original` must outlive the
-/// guard. For remat's own use.
+/// While alive, tells pack that the next tensor passed to it on this thread is an alias of
+/// `original` or a copy of its bytes. `after_op`: the copy was made after the running op.
+/// `original` must outlive the guard. For remat's own use.
 class REMAT_API SavedOriginalGuard {
  public:
   explicit SavedOriginalGuard(const at::Tensor& original, bool after_op = false);
@@ -75,7 +75,7 @@ class REMAT_API UserHooksScope final : public Scope {
   }
   std::any capture_context() override;
 
-  /// Calls capture_context of `hooks`; empty if there is none.
+  /// Calls capture_context of `hooks`. Returns an empty result if `hooks` has no such function.
   static std::any capture(const SavedTensorsHooks& hooks);
 
  private:
@@ -86,13 +86,13 @@ class REMAT_API UserHooksScope final : public Scope {
 /// True if `pack` belongs to a pair that keeps nothing and runs code again to unpack.
 ///
 /// Note [Checkpoints of PyTorch inside a region]: torch.utils.checkpoint uses such pairs. Its hooks
-/// count the tensors that they pack, and recompute them. A region in which it is called does not
+/// count the tensors that they pack, and recompute them. A region around such a call does not
 /// interfere, so side effects are those of plain code (batch norm's statistics are written twice).
-/// The hooks get no tensor that SAVE calls keep, since they would not find that tensor again.
+/// The hooks get no tensor that SAVE calls keep, since they would not get it when they recompute.
 using RecomputingPair = bool (*)(const c10::SafePyObject& pack);
 
-/// Installs the test; null, the default, recognises no pair. Usable from any thread, before the
-/// first region.
+/// Sets the function that is_recomputing_pair() asks; null, the default, recognises no pair. Usable
+/// from any thread, before the first region.
 REMAT_API void set_recomputing_pair(RecomputingPair test);
 
 REMAT_API bool is_recomputing_pair(const c10::SafePyObject& pack);

@@ -30,8 +30,8 @@ class UserHooksScope;
 /// on construction, popped on destruction, on the same thread. New threads and forked children
 /// begin with an empty stack.
 ///
-/// Other roles of a scope are in separate objects, its parts, which live as long as the scope. The
-/// pointer to a part is null if the scope lacks that role.
+/// A role that not all scopes have is in an object of its own, a part, which lives as long as its
+/// scope. The pointer to a part is null if the scope lacks the role.
 class REMAT_API Scope {
  public:
   Scope(const Scope&) = delete;
@@ -41,10 +41,10 @@ class REMAT_API Scope {
   /// Hooks for the tensor that autograd is about to save; null keeps the tensor itself.
   virtual std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() = 0;
 
-  /// Captures context for the user hooks that would get a tensor saved here.
+  /// Captures context for the user hooks that would get a tensor saved in this scope.
   virtual std::any capture_context();
 
-  /// The scope's knowledge of the region whose function it runs; null for other scopes.
+  /// The part that knows the region whose function this scope runs; null for other scopes.
   RegionRun* run() const { return parts_.run; }
 
   /// This scope, if it is a pair of user hooks; else null.
@@ -52,16 +52,16 @@ class REMAT_API Scope {
 
   OpObserver* ops() const { return parts_.ops; }
 
-  /// Observer of backward passes that begin here.
+  /// Observer of backward passes that begin in this scope.
   BackwardObserver* backwards() const { return parts_.backwards; }
 
   /// Policies of a region with cuts, whose policy() is RegionPolicy::per_segment().
   SegmentPolicies* segments() const { return segments_; }
 
-  /// Handles named calls made here; null for a scope that runs no region's function.
+  /// The handler of named calls made in this scope; null if the scope runs no region's function.
   NamedCalls* named_calls() const;
 
-  /// True if a named call here just calls its function: see PlannedCuts.
+  /// True if a named call in this scope just calls its function: see PlannedCuts.
   bool has_plain_calls() const { return has_plain_calls_; }
   void set_plain_calls() { has_plain_calls_ = true; }
 
@@ -99,9 +99,9 @@ class REMAT_API Scope {
   /// Id of the replay that this scope is; 0 for other kinds of scope.
   uint64_t replay_id() const;
 
-  /// True while the handler of a Python dispatch mode runs that was entered before this scope
-  /// began. The sign is that fewer modes are active than then, because a handler runs without its
-  /// mode.
+  /// True while the handler of a Python dispatch mode runs, if that mode was entered before this
+  /// scope began. Fewer modes are then active than at the scope's beginning, because a handler runs
+  /// without its mode.
   bool in_mode_handler() const { return was_before(modes_here()); }
 
   /// Like in_mode_handler(), if `modes` dispatch modes are active.

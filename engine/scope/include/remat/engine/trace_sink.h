@@ -21,7 +21,7 @@ class Tape;
 
 /// Where in a region an event occurs.
 struct TraceScope {
-  const Region* region = nullptr;  ///< The segment, if the region's tape is cut.
+  const Region* region = nullptr;  ///< The innermost region, or its segment if its tape is cut.
   const Region* whole = nullptr;   ///< The whole region; equal to `region` without cuts.
   const Region* parent = nullptr;  ///< The next region outward on the thread, or null.
   bool is_replay = false;
@@ -31,7 +31,7 @@ struct TraceScope {
   const NamedCall* saved_call = nullptr;  ///< The running SAVE or OFFLOAD call, or null.
 };
 
-/// Listener for what runs in regions. Called on the thread that runs it, with no lock held.
+/// Listener for ops and calls in regions. Called on the thread that runs them, with no lock held.
 class REMAT_API TraceSink {
  public:
   TraceSink() = default;

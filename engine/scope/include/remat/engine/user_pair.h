@@ -19,7 +19,7 @@
 
 namespace remat {
 
-/// A position in the thread's stack of scopes: everything inside it was opened later.
+/// A position in the thread's stack of scopes. What was opened later is inside this position.
 struct ScopePlace {
   const Scope* scope = nullptr;  ///< The innermost scope at this position.
   size_t python_hooks = 0;       ///< Depth of PyTorch's own hook stack.
@@ -33,11 +33,11 @@ class UserPair {
   UserPair() = default;
   explicit UserPair(std::shared_ptr<const SavedTensorsHooks> hooks) : hooks_(std::move(hooks)) {}
 
-  /// The nearest pair of this thread that was opened inside `place`.
+  /// The innermost pair of this thread that was opened inside `place`.
   static UserPair inside(const ScopePlace& place);
 
-  /// The nearest pair opened in the function of the open region of `scope` or, with
-  /// Keep::kAllRegions, in the function of the outermost region around it.
+  /// The innermost pair opened in the function of the region that `scope` runs or, with
+  /// Keep::kAllRegions, in the function of the outermost region around that region.
   static UserPair inside(const Scope& scope, Keep keep);
 
   explicit operator bool() const { return hooks_ || python_; }
@@ -69,7 +69,7 @@ class PairScope {
 
  private:
   SuspendScopes suspended_;
-  at::impl::SavedTensorDefaultHooksTLS python_hooks_;  // PyTorch's hook stack before.
+  at::impl::SavedTensorDefaultHooksTLS python_hooks_;  // PyTorch's hook stack, to restore.
   std::optional<UserHooksScope> hooks_;
 };
 

@@ -20,16 +20,16 @@ namespace remat {
 /// True for a cast whose result could come from autocast's cache.
 REMAT_API bool is_cacheable_cast(const OpCall& call);
 
-/// Returns the parameter if `tensor`, which no intercepted op made, is autocast's copy of one; else
-/// undefined.
+/// Returns the parameter that `tensor` is autocast's copy of; undefined if it is no such copy. No
+/// intercepted op may have made `tensor`.
 at::Tensor autocast_source(const at::Tensor& tensor);
 
 /// Note [Stale casts]: a weight may be written while the cache has its cast (an optimizer's step in
 /// an autocast block). Plain code goes on with the cast, whereas a replay would cast the weight as
 /// it is now. So remat records the version that a weight had when autocast cast it in a region; a
-/// cast made outside regions is compared with its weight once. Usable from any thread.
+/// cast made outside regions is compared with its weight once. The functions below are thread-safe.
 
-/// Call it after `cast` has been made of `leaf`. Records the cast if autocast requested it.
+/// Call it after `cast` has been made from `leaf`. Records the cast if autocast requested it.
 void note_autocast(const at::Tensor& cast, const at::Tensor& leaf);
 bool is_known_cast(const at::Tensor& cast);
 /// True if `cast`, from the cache, no longer has the values of `leaf`.

@@ -40,7 +40,7 @@ class REMAT_API CurrentStreams {
   bool are_same(const CurrentStreams& other) const {
     return device_ == other.device_ && other_ == other.other_;
   }
-  /// The current stream of the device with that number.
+  /// The current stream of device number `device`.
   c10::StreamId on(size_t device) const { return device < other_.size() ? other_[device] : 0; }
 
   bool is_used_ = false;
@@ -49,8 +49,8 @@ class REMAT_API CurrentStreams {
       other_;  ///< By device, up to the last stream that is not the default.
 };
 
-/// Restores the thread's current device and streams on destruction, because a backward leaves the
-/// device of its last node current. The second constructor sets `streams` until then.
+/// Restores the thread's current device and streams on destruction, because after a backward the
+/// device of its last node is current. The second constructor sets `streams` until destruction.
 class REMAT_API KeptStreams {
  public:
   KeptStreams() = default;
@@ -63,9 +63,9 @@ class REMAT_API KeptStreams {
   const CurrentStreams present_ = CurrentStreams::read();
 };
 
-/// The streams that a replay's ops use besides its `first` ones, with which it began. On
-/// destruction the first streams wait for the other streams, because memory that the replay frees
-/// is reused on the stream that it came from. After the forward, the region's caller may have done
+/// The streams that a replay's ops use, other than `first`, those with which the replay began.
+/// On destruction the first streams wait for the others, because memory that the replay frees is
+/// reused on the stream that allocated it. After the forward, the region's caller may have done
 /// this wait; after a replay nobody else does.
 class REMAT_API UsedStreams {
  public:

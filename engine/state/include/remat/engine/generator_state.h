@@ -51,7 +51,7 @@ class REMAT_API GeneratorState {
   /// CUDA's counter-based generator: seed and offset are its whole state, and reading them
   /// allocates nothing.
   using Philox = std::pair<uint64_t, uint64_t>;
-  /// Any other generator, by its state tensor, which is on the CPU.
+  /// The state tensor, on the CPU, of any other generator.
   using Opaque = c10::intrusive_ptr<c10::TensorImpl>;
   using Value = std::variant<Twister, Philox, Opaque>;
 
@@ -81,7 +81,7 @@ class REMAT_API GeneratorMark {
 
  private:
   // Position in the words of the CPU's Mersenne Twister, and some of the words. The position
-  // repeats after 624 draws, but then all words have changed, so a few suffice.
+  // repeats after 624 draws, but then all words have changed, so a few of them suffice.
   using Words = std::array<uint64_t, 12>;
   static Words words_of(c10::GeneratorImpl& cpu);
   friend uint64_t position_of(const at::Generator& generator);
@@ -104,12 +104,11 @@ REMAT_API std::vector<GeneratorMark> mark_generators(const std::vector<at::Gener
 /// the op runs, for an op that may draw.
 uint64_t draw_position(const OpCall& call);
 
-/// On destruction sets each generator back to its state at add(). Not for two threads at once: see
-/// Turn.
+/// On destruction sets each generator back to its state at add(). Callers take turns: see Turn.
 ///
-/// Note [Generators and threads]: a generator is one stream for the whole process. Replays that
-/// draw take turns, by thread. A forward that draws in another thread meanwhile is not held back,
-/// because threads that draw at the same time need generators of their own, with or without remat.
+/// Note [Generators and threads]: a generator is one stream for the whole process. Replays of
+/// different threads that draw take turns. A forward that draws in another thread during a replay
+/// does not wait, because threads that draw at the same time need their own generators anyway.
 class REMAT_API KeptGenerators {
  public:
   KeptGenerators() = default;

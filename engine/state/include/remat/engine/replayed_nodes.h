@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Sequence numbers of nodes that autograd makes on its own threads, as they are without replays.
+// Giving nodes that autograd makes on its own threads the sequence numbers of plain code.
 #pragma once
 
 #include <torch/csrc/autograd/edge.h>
@@ -20,8 +20,8 @@ namespace remat {
 /// there would get higher numbers than in plain code. So when a backward with create_graph is done,
 /// the nodes that it has made get the numbers that they would have without replays.
 
-/// While alive, nodes that this thread makes count as a replay's. Counts on autograd's own threads
-/// only, because on other threads the order of nodes is the same with or without replays.
+/// While alive, nodes that this thread makes count as nodes of a replay. Only on autograd's own
+/// threads, because on other threads the order of nodes is the same with or without replays.
 class REMAT_API ReplayedNodes {
  public:
   ReplayedNodes();
@@ -36,7 +36,7 @@ class REMAT_API ReplayedNodes {
   const uint64_t begin_;  ///< Number of the replay's first node.
 };
 
-/// Spans a backward with create_graph that is called outside of regions.
+/// Construct it before a backward with create_graph that is called outside of regions.
 class REMAT_API NumberedNodes {
  public:
   NumberedNodes();

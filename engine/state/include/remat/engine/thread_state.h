@@ -53,10 +53,10 @@ class REMAT_API ThreadState {
   ProcessSettings process_;
 };
 
-/// The settings at construction that an op's bits depend on. All ops depend on the flushing of
-/// denormals and the use of MKL-DNN. Ops that are not pointwise also depend on other libraries,
-/// deterministic flags and the number of threads. Ops that may multiply matrices also depend on the
-/// precision.
+/// The settings that decide the bits of ops' results, as they were at construction. All ops depend
+/// on the default dtype, the flushing of denormals and the use of MKL-DNN. Ops that are not
+/// pointwise also depend on other libraries, deterministic flags and the number of threads. Ops
+/// that may multiply matrices also depend on the precision.
 class REMAT_API ComputeSettings {
  public:
   ComputeSettings();
@@ -82,7 +82,7 @@ class REMAT_API ComputeSettings {
 /// Note [Autocast's weight cache]: the forward uses the cache as it would without remat. A weight
 /// that two regions share is cast once and its gradient accumulates at that one cast; otherwise
 /// gradients would not be bitwise equal to those of plain code. A replay neither reads nor fills
-/// the cache: casting again saves nothing for backward and gives the same values.
+/// the cache: a repeated cast gives the same values, and autograd saves no tensor for it.
 ///
 /// Note [Settings of the process]: replays that need the same settings run side by side; a replay
 /// that needs other settings waits in blocking_wait() until those have ended, and the last of them

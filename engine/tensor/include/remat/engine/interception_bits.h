@@ -32,7 +32,7 @@ inline void switch_interception(bool on) {
   included = on ? included | bits : included & ~bits;
 }
 
-/// Switches interception off while alive, then restores it.
+/// Switches this thread's interception off while alive, then restores it.
 class InterceptionOff {
  public:
   InterceptionOff()

@@ -10,7 +10,7 @@
 namespace remat {
 
 /// True if the tensor has only dispatch keys that a strided tensor may have on any device, and its
-/// sizes are integers, not symbols. One look instead of a question for each kind of other tensor.
+/// sizes are integers, not symbols. Faster than asking for each other kind of tensor.
 inline bool has_strided_keys(const at::Tensor& tensor) {
   static constexpr c10::DispatchKeySet kStrided =
       c10::DispatchKeySet(c10::DispatchKeySet::RAW, c10::full_backend_mask) |

@@ -45,10 +45,10 @@ class REMAT_API TensorMeta {
   c10::ScalarType dtype() const { return dtype_; }
   c10::Device device() const { return device_; }
 
-  /// "float32 [2, 3] on cpu"
+  /// Text such as "float32 [2, 3] on cpu".
   std::string str() const;
 
-  /// "requires_grad on, not a leaf"
+  /// The graph properties as text, such as "requires_grad on, not a leaf".
   std::string place_str() const;
 
  private:
@@ -60,8 +60,8 @@ class REMAT_API TensorMeta {
   bool is_leaf_;
 };
 
-/// Identifies a tensor's version counter. Tensors that share memory through views have the same
-/// one.
+/// Identifies a tensor's version counter, which is shared by tensors that share memory through
+/// views.
 REMAT_API const void* version_counter_of(const at::Tensor& tensor);
 REMAT_API const void* version_counter_of(const c10::VariableVersion& version);
 
@@ -105,10 +105,10 @@ class REMAT_API SavedVersion {
   /// True if `tensor`, which has the saved tensor's memory, was written without a new version
   /// (through a tensor with its own version counter), as far as sampled bytes tell.
   bool has_other_bytes(const at::Tensor& tensor) const;
-  /// Overload for the storage of a strided tensor whose value hooks have copied since.
+  /// Like has_other_bytes(tensor), for the storage of a strided tensor of which hooks keep a copy.
   bool has_other_bytes(const c10::Storage& storage) const;
 
-  /// "is at version 2; expected version 1 instead"
+  /// Text such as "is at version 2; expected version 1 instead".
   std::string str() const;
 
  private:

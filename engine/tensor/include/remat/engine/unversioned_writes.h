@@ -21,7 +21,7 @@ namespace remat {
 /// backward. Batch norm in training saves the statistics that it writes and never reads them again,
 /// so the slots of these statistics skip this check.
 ///
-/// An instance spans an op that writes arguments, on one thread; call finish() after the op.
+/// Construct it before an op that writes arguments, and call finish() after the op, on one thread.
 class REMAT_API UnversionedWrites {
  public:
   /// A number greater than that of any write.
