@@ -26,7 +26,7 @@ using remat::checkpoint;
 using Tensor = at::Tensor;
 using Tensors = std::vector<Tensor>;
 
-// A model with state: forward(x), and the tensors that must be as after one forward.
+// A model with state: forward(x), and the tensors that must be in the state after one forward.
 struct Stateful {
   std::function<Tensor(const Tensor&)> forward;
   std::function<Tensors()> state;
@@ -51,9 +51,9 @@ Tensor plain_twice(const Stateful& model, const Tensor& x) {
   return model.forward(model.forward(x).sin());
 }
 
-// Outputs, gradients, and the state after forward, backward and a second backward. Empty if
-// autograd raises for a saved tensor written since, as it does where state is written twice before
-// backward.
+// Returns outputs, gradients, and the state after forward, backward and a second backward. Returns
+// nothing if autograd raises because a saved tensor was written, as it does where state is written
+// twice before backward.
 Tensors train(const std::function<Stateful()>& make, const StatefulCall& call) {
   torch::manual_seed(11);
   const Stateful model = make();
