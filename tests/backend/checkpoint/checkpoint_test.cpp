@@ -422,9 +422,7 @@ TEST_CASE("A saved tensor that its op fills after saving it is filled in the rep
     CAPTURE(intercept);
     const auto grad = [&](const auto& region) {
       torch::manual_seed(1);
-      {
-        const std::vector<Tensor> junk(50, torch::full({40, 4}, 3.0));
-      }  // New memory may hold these.
+      { const std::vector<Tensor> junk(50, torch::full({40, 4}, 3.0)); }  // new memory's contents
       const Tensor x = torch::linspace(-1, 1, 160).view({40, 4}).requires_grad_();
       return torch::autograd::grad({region(x).sum()}, {x})[0];
     };
