@@ -23,7 +23,7 @@ namespace {
 constexpr uint64_t kSeed = 11;
 constexpr size_t kMaxComplaints = 10;
 
-/// Runs `beside` on its own thread while alive.
+/// Runs `beside` over and over on a thread of its own, until join() or its end.
 class Neighbour {
  public:
   explicit Neighbour(const Beside& beside) {
