@@ -20,8 +20,8 @@ TEST_CASE("A clock that is asked often counts what the thread runs, not what it 
     REQUIRE(now >= newest);
     newest = now;
   }
-  // The frequent clock may be ahead by the wall time that it has added, and the loop's last turn
-  // lies between the two readings.
+  // The frequent clock may be ahead by the wall time that it has added, and the loop's last
+  // iteration lies between the readings of the two clocks.
   const int64_t ran = remat::thread_ns() - exact;
   CHECK(newest - frequent <= ran + 100'000);
   CHECK(newest - frequent >= 19'000'000);
