@@ -21,7 +21,7 @@ namespace {
 
 /// A change that a store or hook makes to the tensor that it gives back.
 struct Change {
-  std::string got;  ///< what the error says that it got
+  std::string got;  ///< text that the error contains
   TensorFn apply;
 };
 
