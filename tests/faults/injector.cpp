@@ -51,7 +51,7 @@ class OpScope {
 
 namespace {
 
-// The key stays included, so that the ops of which this one is composed are seen.
+// The key stays included, so that ops that a composite op calls are seen, too.
 void count_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const OpScope scope(op);
   pass_point(Kind::kOp, "before it runs");

@@ -101,7 +101,7 @@ TEST_CASE("Of a policy's function the op is named", "[inspect][memory_changes]")
     if (query.op.info().name() != "aten::tanh") return std::nullopt;
     return Policy::kSave;
   };
-  PolicyTable table;  // this table is asked after the function
+  PolicyTable table;  // decides where the function does not
   table.op("aten::tanh", Policy::kSave);
   const at::Tensor y = checkpoint({.policy = make_policy(std::move(table), save_tanh)})(
       [&](const at::Tensor& x) { return x.tanh().cos(); })(square());

@@ -64,8 +64,8 @@ struct BackwardInBackward : torch::autograd::Function<BackwardInBackward> {
   inline static at::Tensor innermost_tensor;
 };
 
-// The legacy profiler. libkineto's reads its configuration on a thread of its own, which a process
-// that ends soon would end in the middle.
+// The legacy profiler. libkineto's starts a thread that reads its configuration, which may still
+// run when a short process ends.
 class TorchProfiler {
  public:
   TorchProfiler() { enable(); }

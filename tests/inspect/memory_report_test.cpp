@@ -148,7 +148,7 @@ TEST_CASE("A region that has gone through backward is not in the report",
   CHECK(memory_report().bytes == kBytes);
   y.sum().backward();
   CHECK(memory_report().bytes == 0);
-  CHECK(memory_report().regions.empty());  // although its result lives
+  CHECK(memory_report().regions.empty());  // although the region's result lives
 }
 
 TEST_CASE("What hooks or a store hold is not billed", "[inspect][memory_report]") {

@@ -50,7 +50,7 @@ class Folder {
 enum class Fault : uint8_t { kError, kShort, kPartial, kInterrupted, kSlow };
 enum class Call : uint8_t { kAllocate, kWrite, kRead };
 
-/// System calls of which one call of one kind fails.
+/// System calls, of which call number `number` of kind `kind` fails.
 class FaultyCalls final : public detail::DiskCalls {
  public:
   FaultyCalls(Call kind, int64_t number, Fault fault, int error)

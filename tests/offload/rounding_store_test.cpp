@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Numbers stored in fewer bits: their errors, and who is told of them.
+// Numbers stored in fewer bits: their errors, and the options that must allow these.
 #include <torch/torch.h>
 
 #include <cmath>

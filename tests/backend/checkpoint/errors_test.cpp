@@ -118,7 +118,7 @@ TEST_CASE("More saved tensors in the replay are an error, where the function run
                      "[replay] region 'errors', slot 2: expected the end of the function as in the "
                      "forward, got float32 [4, 4] on cpu. The replay saved more tensors.") +
                  kRemedy)));
-  CHECK_NOTHROW(checkpoint(named())(fn)(input()).sum().backward());  // stops before it
+  CHECK_NOTHROW(checkpoint(named())(fn)(input()).sum().backward());  // ends before the extra tensor
 }
 
 TEST_CASE("A mismatch is a ReplayMismatch, and that is a c10::Error", "[backend][errors]") {

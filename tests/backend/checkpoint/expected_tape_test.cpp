@@ -775,12 +775,12 @@ class Machine {
   }
 
   Tensors values_;
-  std::vector<bool> may_write_;  // true while no op has saved it
+  std::vector<bool> may_write_;  // per value: true while no op has saved it
   const Tensors& weights_;
   const size_t frozen_;
 };
 
-/// A random program, a variant of it, and cuts.
+/// A random program, with random variants of it and cuts for it.
 class RandomCase {
  public:
   explicit RandomCase(unsigned seed) : random_(seed) {

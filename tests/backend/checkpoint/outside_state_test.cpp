@@ -278,7 +278,7 @@ TEST_CASE("Rebinding that keeps the shape raises too, whether the old tensor liv
     CHECK_THAT(
         error_text([&] { y.sum().backward(); }),
         ContainsSubstring("[replay] region 'rnn', slot 0, op 0: expected aten::add.Tensor("));
-    *hidden = Tensor();  // Breaks a cycle, as above.
+    *hidden = Tensor();  // Breaks the cycle of tensor, graph and function.
   }
 }
 

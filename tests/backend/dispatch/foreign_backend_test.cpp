@@ -19,7 +19,7 @@ namespace {
 using remat::checkpoint;
 using Tensor = at::Tensor;
 
-// In every backward, LibTorch asks these hooks of the backend that is registered at PrivateUse1.
+// In every backward, LibTorch calls the hooks of the backend that owns PrivateUse1.
 struct ForeignHooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return false; }

@@ -168,7 +168,7 @@ TEST_CASE("Interception is off outside regions, after errors, and in user callba
   CHECK_FALSE(remat::interception_is_on());
   CHECK(ops_of([&] {
           checkpoint({.intercept = false})([](const Tensor& t) { return t.sin(); })(x);
-        }) == Names{"aten::sin"});  // seen by the recorder around it
+        }) == Names{"aten::sin"});  // seen by the recorder around the region
 }
 
 TEST_CASE("Thread state that carries the switch to a thread without a region does no harm",

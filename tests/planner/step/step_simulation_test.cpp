@@ -29,8 +29,8 @@ StepCuts kept(std::vector<int32_t> records) {
 }
 
 TEST_CASE("The forward holds what is kept after the program has let go", "[memory_plan]") {
-  // Values 1 to 3 are saved. The program holds value 1 until record 1, so it is kept from record 2
-  // on; value 2 from record 3 on; value 3 until the end of record 3, the last record.
+  // Values 1 to 3 are saved. The program holds value 1 until record 1, so the plan holds it from
+  // record 2 on, and value 2 from record 3 on. Value 3 is the program's until the end of record 3.
   const StepSimulation result = remat::simulate_step(line_step(4), kept({0, 1, 2}));
   CHECK(result.forward_peak_bytes == 20);
   CHECK(result.kept_bytes == 30);
