@@ -179,7 +179,6 @@ struct Task {
   }
 };
 
-/// Describes the task in words.
 std::string words_of(const Task& task) {
   constexpr std::array kLosses = {"inside", "inside, with outputs", "outside, outputs held",
                                   "outside, outputs dropped"};

@@ -242,8 +242,8 @@ inline c10::Stream other_stream(at::Device device) {
 })
 
 REMAT_FUZZ_HELPER(SideStream,
-/// Makes another stream of a device current until it ends. That stream waits for the previous one,
-/// which waits for it at the end, or later, when the caller of a function says so.
+/// Makes another stream of a device current while this object lives. That stream waits for the
+/// previous one, which waits for it at the end, or later, when a function's caller says so.
 class SideStream {
  public:
   SideStream(at::Device device, const std::vector<at::Tensor>& used, bool is_late = false)

@@ -128,8 +128,8 @@ void Machine::apply(const Step& step, Tensors& values) {
                              : op.effect == Effect::kWritesBank ? bank
                                                                 : values[step.a])
                                 .device();
-    // Operands that the op does not name are not copied. A copy would read a buffer unrecorded: if
-    // it is freed or written later, plain code would not miss it, and a replay would.
+    // Operands that the op does not name are not copied. A copy of a buffer would read it
+    // unplanned: if it is freed or written later, a replay would fail where plain code runs.
     const auto there = [&](std::string_view name, const Tensor& t) {
       return t.device() == home || !has_word(op.cpp, name) ? t : t.to(home);
     };

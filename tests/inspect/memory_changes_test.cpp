@@ -148,7 +148,7 @@ TEST_CASE("What two choices hold goes with both", "[inspect][memory_changes]") {
     CHECK(change.bytes_so_far >= std::max(last, change.bytes));
     last = change.bytes_so_far;
   }
-  CHECK(last == report.bytes);  // every byte is some choice's
+  CHECK(last == report.bytes);  // the choices account for every byte
 }
 
 TEST_CASE("What a call saves of another call's result is that one's choice",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
+// Clocks of what a thread runs: thread_ns(), and frequent_thread_ns() for frequent calls.
 #include <chrono>
 #include <cstdint>
 #include <thread>

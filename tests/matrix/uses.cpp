@@ -207,7 +207,7 @@ void hooks_inside_and_around(const Program& program, Outcome& outcome) {
   hooks_inside(program, outcome);
 }
 
-/// Anomaly mode prints that it is on, and where the failing op was called.
+/// Anomaly mode without what it prints: that it is on, and where the failing op was called.
 class QuietAnomalyMode {
  private:
   Silence silence_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
+// The offload engine: when storages leave and come back, its limits, and failing memory.
 #include <sys/wait.h>
 #include <torch/torch.h>
 #include <unistd.h>

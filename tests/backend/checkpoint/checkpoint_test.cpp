@@ -45,8 +45,8 @@ Tensor sine(const Tensor& x) {
   return x.sin();
 }
 
-// Checks that `step`, which wraps its functions with its argument and returns tensors, returns the
-// same tensors with checkpoint() as with a wrapper that does nothing.
+// Checks that `step` returns the same tensors if it wraps its functions with checkpoint() as if it
+// wraps them with a function that returns them unchanged.
 template <class Step>
 void check_as_plain(const Step& step) {
   torch::manual_seed(5);
@@ -343,7 +343,7 @@ TEST_CASE("A function sees that it runs again", "[backend][checkpoint]") {
   const Tensor loss = checkpoint()(outer)(leaf()).sum();
   CHECK(seen == std::vector<bool>{false, false});
   loss.backward();
-  // The replay of `outer` runs both; the replay of `inner` runs `inner` alone.
+  // The replay of `outer` runs both functions; the replay of `inner` runs `inner` alone.
   CHECK(seen == std::vector<bool>{false, false, true, true, true});
   CHECK_FALSE(remat::is_recomputing());
 }

@@ -43,7 +43,7 @@ at::Tensor weight() {
   return torch::linspace(-1, 1, 64).view({8, 8}).clone().requires_grad_();
 }
 
-/// Six segments of two records: an op whose backward wants its argument, and a square.
+/// Six segments of two records: an op whose backward needs its argument, and a square.
 at::Tensor six(const at::Tensor& x) {
   const auto square = [](const at::Tensor& t) { return t * t; };
   return square(square(square(square(square(square(x.sin()).cos()).atan()).erf()).asinh()).sinh());

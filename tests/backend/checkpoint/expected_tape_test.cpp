@@ -147,7 +147,7 @@ Costs costs_of(const TensorFn& fn, const PlannedCuts& cuts) {
   return costs;
 }
 
-/// Has its argument saved after all its ops have run, and returns a view of the argument.
+/// Autograd saves the argument once the function's ops have run. Returns a view of the argument.
 struct SavesInput : torch::autograd::Function<SavesInput> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& t) {
     ctx->save_for_backward({t});

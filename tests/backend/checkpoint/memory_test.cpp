@@ -120,7 +120,7 @@ class TwoRegions {
     return checkpoint()(outer)(a, b).sum();
   }
 
-  // The outer function holds one token in its copy of the inner one; the inner region holds
+  // The outer function holds one token in its copy of the inner function; the inner region holds
   // another.
   long live_functions() const { return token_.use_count() - 1; }
 

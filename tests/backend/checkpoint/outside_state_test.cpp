@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// State outside a region that its function reads and writes: as after one forward, with the
-// gradients of plain code, or an error; never a silently wrong gradient.
+// State outside a region that its function reads and writes. It is as after one forward, with the
+// gradients of plain code, or an error is raised; a gradient is never silently wrong.
 #include <remat/remat.h>
 
 #include "support/catch.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Outside tensors that are written after a region has read them: as plain autograd, or an error;
-// never a silently wrong gradient.
+// Outside tensors that are written after a region has read them. Gradients are as in plain
+// autograd, or an error is raised; a gradient is never silently wrong.
 #include <remat/remat.h>
 
 #include "support/catch.h"

@@ -59,7 +59,7 @@ struct WritesFirst : torch::autograd::Function<WritesFirst<times>> {
   }
 };
 
-/// Its backward writes `factor` after it has read it.
+/// The backward writes `factor` after reading it.
 struct WritesFactor : torch::autograd::Function<WritesFactor> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
                             const at::Tensor& factor) {

@@ -5,7 +5,7 @@
 
 namespace cuda_stand_in {
 
-/// Until it is destroyed, launches on this thread count as parts of an op that the host computes.
+/// Launches on this thread are parts of an op that the host computes while this object lives.
 class Covered {
  public:
   Covered();

@@ -114,7 +114,7 @@ TEST_CASE("Memory that remat holds longer than the program goes with its last de
   CHECK(peaks_of_held(0, kept({0, 1})) == std::pair<int64_t, int64_t>(110, 100));
   CHECK(peaks_of_held(2, kept({0, 1})) == std::pair<int64_t, int64_t>(110, 100));
   CHECK(peaks_of_held(3, kept({0, 1})) == std::pair<int64_t, int64_t>(110, 110));
-  // If recomputed, it has memory of its own until node 1.
+  // If recomputed, value 1 has memory of its own until node 1.
   CHECK(peaks_of_held(0, {}) == std::pair<int64_t, int64_t>(110, 100));
   CHECK(peaks_of_held(2, {}) == std::pair<int64_t, int64_t>(120, 100));
   CHECK(peaks_of_held(3, {}) == std::pair<int64_t, int64_t>(120, 110));
