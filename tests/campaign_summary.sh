@@ -14,7 +14,7 @@ awk -F '\t' '
   {
     row = $2 " " $3
     if (!(row in last)) order[++rows] = row
-    # A shard that was mended and run again counts as it ended.
+    # A shard that was mended and run again counts by its last run.
     if (!((row, $4, $6) in status)) { shards[row]++; programs[row] += $6; if ($8 != 0) failed[row]++ }
     else if (status[row, $4, $6] != 0 && $8 == 0) failed[row]--
     status[row, $4, $6] = $8

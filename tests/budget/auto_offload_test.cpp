@@ -78,7 +78,7 @@ AutoCheckpointOptions options_with(std::shared_ptr<OffloadEngine> engine) {
   return options;
 }
 
-/// Runs steps until there is a plan, then one by the plan.
+/// Runs steps until there is a plan, and checks the steps that follow the plan.
 template <class Planned>
 void check_steps(const WideLayers& layers, const Planned& planned, int steps = 6) {
   const auto expected = layers.step(layers).second;

@@ -36,7 +36,7 @@ std::vector<std::string> ops_of(const StepProfile& profile) {
   return ops;
 }
 
-/// Returns how many saved tensors the nodes of that name free.
+/// Returns how many saved tensors are freed by nodes with the name `node`.
 size_t slots_of(const StepProfile& profile, const std::string& node) {
   return std::count_if(profile.slots.begin(), profile.slots.end(), [&](const StepSlot& slot) {
     return slot.node >= 0 && profile.nodes[slot.node].name == node;
@@ -61,7 +61,7 @@ std::shared_ptr<const PlannedCuts> checked_cuts_of(const MemoryPlan& plan) {
 }
 
 /// Checks that each plan of the frontier is bitwise right and has the predicted peak. `clones`:
-/// bytes of storages of which an in-place op saves a part as it was before.
+/// bytes that the measured plain peak has too many, for storages of which in-place ops save a part.
 void check_plans(const Loss& loss, int64_t clones = 0) {
   run(loss);
   const auto [plain_peak, gradient] = run(loss);
@@ -101,7 +101,7 @@ void check_cuts(const Loss& loss, const StepCuts& cuts) {
 struct OutsideLoss {
   Loss function;
   Loss loss;
-  bool holds_result = false;  ///< While backward runs
+  bool holds_result = false;  ///< Whether the program holds the result while backward runs.
 };
 
 class OutsideLossRunner final : public StepRunner {
@@ -139,14 +139,14 @@ std::pair<int64_t, at::Tensor> run(const OutsideLoss& step,
   return {peak, runner.x.grad()};
 }
 
-/// Like check_plans(). Returns the profile.
+/// Does what check_plans() does, for a loss outside the function. Returns the profile.
 StepProfile check_outside(const OutsideLoss& step) {
   const auto [plain_peak, gradient] = run(step, {});
   OutsideLossRunner runner(step);
   const StepProfile measured = profile_steps(runner, {.name = "outside", .steps = 2});
   CHECK(measured.plain_peak_bytes == plain_peak);
   const MemoryPlanner planner(measured);
-  CHECK(planner.frontier().size() > 1);  // the clock decides how many
+  CHECK(planner.frontier().size() > 1);  // how many depends on measured times
   for (const MemoryFrontierPoint& point : planner.frontier()) {
     INFO("budget " << point.peak_bytes);
     const MemoryPlan plan = planner.plan(point.peak_bytes);
@@ -234,7 +234,7 @@ TEST_CASE("Plans of measured steps run as predicted", "[budget]") {
   });
 }
 
-// A view of an overwritten tensor gets a new node when an op saves it, newer than the op's node.
+// When an op saves a view of an overwritten tensor, the view gets a node newer than the op's.
 TEST_CASE("What is saved goes with the node that asks for it", "[budget]") {
   const Loss loss = [](const at::Tensor& x) {
     const at::Tensor whole = x.sin();
@@ -260,7 +260,7 @@ TEST_CASE("What a replay overwrites although it is kept goes when it has been ov
       {.positions = {11}, .groups = {}, .keep = {{2, 0}}});
 }
 
-// [cpu]: expects the record numbers of the CPU's cell.
+// [cpu]: expects the record numbers that lstm_cell() has on the CPU.
 TEST_CASE("What a group gives shares the memory of what is kept", "[budget][cpu]") {
   const at::Tensor w = torch::linspace(-1, 1, 16).view({4, 4}).requires_grad_();
   check_cuts(
@@ -300,7 +300,7 @@ TEST_CASE("A value that only ops read of which nothing is saved is planned as it
   });
 }
 
-// [cpu]: its clones are smaller than a block of CUDA memory.
+// [cpu]: the clones of this step are smaller than a block of CUDA memory.
 TEST_CASE("Nodes that run inside of others free what they have saved", "[budget][cpu]") {
   const Loss loss = [](const at::Tensor& x) {
     at::Tensor y = x.exp().sin();
@@ -313,7 +313,7 @@ TEST_CASE("Nodes that run inside of others free what they have saved", "[budget]
 }
 
 TEST_CASE("What an op in place on a view saves is freed by the node around its own", "[budget]") {
-  // The nodes that make the view of the whole again are newer, and save nothing.
+  // The nodes that autograd makes anew for the view have higher numbers, but save nothing.
   const at::Tensor w = torch::linspace(-1, 1, 64).view({8, 8});
   const Loss noisy = [&](const at::Tensor& x) {
     const at::Tensor y = x.sin().exp().tanh();
@@ -326,7 +326,7 @@ TEST_CASE("What an op in place on a view saves is freed by the node around its o
   CHECK(slots_of(profile, "torch::autograd::CopySlices") == 2);  // the noise, and its result
 }
 
-// [cpu]: CUDA has a cell of its own.
+// [cpu]: on CUDA lstm_cell() calls other ops.
 TEST_CASE("Parts of a storage that are written in place take its memory once without remat",
           "[budget][cpu]") {
   const at::Tensor weight = torch::ones({32, 8}).mul_(0.1);
@@ -443,7 +443,7 @@ TEST_CASE("What autograd has saved for a branch that dies with the function is n
 TEST_CASE(
     "A replay that begins in the middle of a node counts beside what the node has made by then",
     "[budget]") {
-  // CopySlices asks for the noise after it has copied the gradient; empty_like() takes no memory.
+  // CopySlices unpacks the noise after it has copied the gradient; empty_like() takes no memory.
   const Loss squares = [](const at::Tensor& y) { return y.square().sum(); };
   check_outside({[](const at::Tensor& x) {
                    const at::Tensor z = at::complex(x.tanh(), x.sin());

@@ -157,7 +157,7 @@ TEST_CASE("A child of a process that used a device cannot use it, nor reach its 
   CHECK(other.value() == 7);
 }
 
-// Hidden: CMakeLists.txt runs these with the settings that their names tell.
+// Hidden: CMakeLists.txt runs these with the settings that their names give.
 
 TEST_CASE("Settings: three devices of 64 MiB, capability 9.0, memory filled with 171",
           "[.settings]") {

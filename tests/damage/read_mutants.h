@@ -35,9 +35,9 @@ struct Tally {
   uint64_t changed = 0;  ///< accepted, with other contents than before
 };
 
-/// Reads every proper prefix of `texts`, and files damaged in each way, with one seed each.
-/// `names_the_place(error)` checks an error's text; `fault(which, text, tally)` reads one, throws
-/// its error or counts it, and returns what is wrong.
+/// Reads each proper prefix of `texts`, and files damaged in each way, with one seed each.
+/// `names_the_place(error)` checks an error's text; `fault(which, text, tally)` reads `text`,
+/// throws its error or counts it in `tally`, and returns what is wrong.
 template <class NamesThePlace, class Fault>
 Tally read_mutants(const std::vector<std::string>& texts, NamesThePlace&& names_the_place,
                    Fault&& fault) {

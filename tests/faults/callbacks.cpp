@@ -54,7 +54,7 @@ SavedTensorsHooks copying_hooks() {
           }};
 }
 
-/// Saves tensors, and runs user code in both directions.
+/// Saves tensors, and runs user code in its forward and its backward.
 struct Doubled : torch::autograd::Function<Doubled> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x) {
     point("Function::forward");

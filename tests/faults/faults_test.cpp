@@ -31,7 +31,7 @@ struct Engine {
 
 constexpr Engine kFunction{"function", ReplayEngine::kFunction};
 constexpr Engine kTape{"tape", ReplayEngine::kTape};
-/// The first replay of a tape is compared with the forward.
+/// Each step records new tapes, so each replay is compared with the forward.
 constexpr Engine kNewTape{"new tape", ReplayEngine::kTape, /*new_names=*/true};
 
 const char* kind_name(Kind kind) {
@@ -91,7 +91,8 @@ void fail_model(const NamedModel& model, Kind kind, const Engine& engine) {
   }
 }
 
-/// REMAT_FAULTS_ALL: runs every model with every engine.
+/// Makes all models fail with all engines; kNewTape has fewer models unless REMAT_FAULTS_ALL is
+/// set.
 void fail_everywhere(Kind kind) {
   const std::vector<NamedModel> all{{"gpt2", &make_gpt2},
                                     {"resnet", &make_resnet},
@@ -105,7 +106,7 @@ void fail_everywhere(Kind kind) {
   }
 }
 
-/// Runs while another thread trains its own model.
+/// Makes a model fail while another thread trains a model of its own.
 void fail_beside(Kind kind) {
   for (const Engine& engine : {kFunction, kTape}) {
     Rig other(make_mlp(), regions_for(kind, engine));
@@ -114,7 +115,7 @@ void fail_beside(Kind kind) {
   }
 }
 
-/// oneDNN continues without memory that it does not get, so that such a fault would not come out.
+/// Switches oneDNN off, which would go on without memory that it does not get and hide the fault.
 class WithoutOneDnn {
  public:
   WithoutOneDnn() { at::globalContext().setUserEnabledMkldnn(false); }

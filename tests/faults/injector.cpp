@@ -25,7 +25,7 @@ thread_local Injector* injector_of_thread = nullptr;
 
 }  // namespace
 
-/// While alive, an op runs. Ops inside it have the phase of the outermost op.
+/// Marks that an op runs. Ops that it calls have the phase of the outermost op.
 class OpScope {
  public:
   explicit OpScope(const c10::OperatorHandle& op) : injector_(injector_of_thread) {
@@ -51,7 +51,7 @@ class OpScope {
 
 namespace {
 
-// The key stays included, so that the ops of which this one is composed are seen.
+// The key stays included, so that ops that a composite op calls are seen, too.
 void count_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const OpScope scope(op);
   pass_point(Kind::kOp, "before it runs");
@@ -124,7 +124,7 @@ Injector::~Injector() {
   injector_of_thread = nullptr;
 }
 
-// A function is called again with its region's scope open, and a tape runs below autograd; nodes
+// A replay calls a function with its region's scope open, and runs a tape below autograd. Nodes
 // call their ops with neither.
 Phase Injector::phase() const {
   if (!in_backward_) return Phase::kForward;

@@ -24,7 +24,7 @@ enum class Kind {
   kCallback,    ///< A function or hook of the user, or a copy of the function.
 };
 
-/// Phase of the step in which it fails.
+/// Phase of the step in which the operation fails.
 enum class Phase { kForward, kReplay, kBackward };
 
 constexpr size_t kNever = std::numeric_limits<size_t>::max();
@@ -49,10 +49,10 @@ class InjectedOutOfMemory : public c10::OutOfMemoryError {
   size_t point_;
 };
 
-/// While alive, counts the points of one kind that its thread passes, and throws at one of them.
+/// Counts the points of one kind that its thread passes while it lives, and throws at one of them.
 class Injector {
  public:
-  /// Points count from 1; kNever throws at none. `before_throw` runs before the throw, uncounted.
+  /// The first point is 1; kNever throws at none. `before_throw` runs before the throw, uncounted.
   Injector(Kind kind, size_t point, std::function<void()> before_throw = {});
   Injector(const Injector&) = delete;
   Injector& operator=(const Injector&) = delete;
@@ -87,7 +87,7 @@ class Injector {
   std::string where_;
 };
 
-/// Passes a point of that kind; the injector of this thread, if there is one, may throw.
+/// Passes a point of `kind`; the injector of this thread, if there is one, may throw.
 void pass_point(Kind kind, const char* name);
 
 /// Returns the number of live blocks of CPU tensor memory in the whole process.

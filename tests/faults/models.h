@@ -26,14 +26,14 @@ struct Counter;
 
 /// How a model's regions run.
 struct Regions {
-  bool plain = false;                             ///< As plain calls of their functions.
+  bool plain = false;                             ///< Regions are plain calls of their functions.
   ReplayEngine engine = ReplayEngine::kFunction;  ///< For regions that name no engine.
-  bool new_names = false;                         ///< So that no tape is known yet.
-  std::shared_ptr<Counter> callbacks{};           ///< If set, every hook exists and has a point.
+  bool new_names = false;                         ///< Each region has a name that has no tape yet.
+  std::shared_ptr<Counter> callbacks{};           ///< If set, every hook exists and may throw.
 
   at::Tensor run(CheckpointOptions options, TensorFn fn, const at::Tensor& x) const;
 
-  /// With callbacks: collects named calls while the result lives.
+  /// If `callbacks` is set, collects named calls as long as the result lives.
   std::shared_ptr<void> watch() const;
 
   int count() const;  ///< Returns the number that the callbacks change.
@@ -45,7 +45,7 @@ std::shared_ptr<Counter> make_callbacks();
 struct Model {
   Tensors parameters;
   Tensors buffers;
-  std::vector<at::Generator> generators;  ///< All generators from which it draws.
+  std::vector<at::Generator> generators;  ///< All generators from which the model draws.
   std::function<at::Tensor(const Regions&)> loss;
 };
 

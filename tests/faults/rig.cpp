@@ -23,7 +23,7 @@ namespace {
 constexpr uint64_t kSeed = 11;
 constexpr size_t kMaxComplaints = 10;
 
-/// Runs `beside` on its own thread while alive.
+/// Runs `beside` over and over on a thread of its own, until join() or the destructor.
 class Neighbour {
  public:
   explicit Neighbour(const Beside& beside) {
@@ -109,7 +109,7 @@ Rig::Rig(Model model, Regions regions) : model_(std::move(model)), regions_(std:
   for (const at::Tensor& buffer : model_.buffers) initial_buffers_.push_back(buffer.clone());
   for (const at::Tensor& result : step({.plain = true}))
     plain_.push_back(result.defined() ? result.clone() : result);
-  // A tape is trusted from its second replay on, and does other work before that.
+  // A tape's first replay does more work than later ones, which trust the tape.
   for (int i = 0; i < 3; ++i) step(regions_);
   clear_grads();
 }

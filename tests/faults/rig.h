@@ -44,8 +44,8 @@ class BackwardQueue {
   at::Tensor y_;
 };
 
-/// Runs on another thread while a step fails, repeatedly until it is told to end, and returns what
-/// was wrong with it.
+/// A step that another thread repeats while steps of the rig fail. Returns what was wrong with the
+/// step; empty if nothing.
 using Beside = std::function<std::string()>;
 
 class Rig {

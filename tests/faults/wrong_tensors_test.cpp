@@ -21,7 +21,7 @@ namespace {
 
 /// A change that a store or hook makes to the tensor that it gives back.
 struct Change {
-  std::string got;  ///< text in the message
+  std::string got;  ///< text that the error contains
   TensorFn apply;
 };
 
@@ -67,8 +67,8 @@ SavedTensorsHooks changing_hooks(TensorFn change) {
                         const std::any& t) { return change(std::any_cast<const at::Tensor&>(t)); }};
 }
 
-/// A call whose own node needs its saved tensor, and whose result is needed by code that runs
-/// again.
+/// The call's node needs the tensor that the call saves, and sin, which runs again, needs the
+/// call's result.
 at::Tensor offloads(const at::Tensor& x) {
   const auto exp = [](const at::Tensor& t) { return t.exp(); };
   return native_op(exp, "a", Policy::kOffload)(x.cos()).sin();

@@ -14,7 +14,7 @@
 namespace remat {
 namespace {
 
-/// A call that has ended and is expected to have these tensors saved.
+/// A call that has ended, for which autograd is still expected to save `tensors`.
 class EndedCall {
  public:
   explicit EndedCall(std::vector<at::Tensor> tensors, SavingState saving = {}) {
@@ -26,7 +26,7 @@ class EndedCall {
 
   ExpectedSaves& saves() { return saves_; }
   bool takes(const at::Tensor& tensor) { return saves_.call_that_saves(tensor) != nullptr; }
-  /// The name of `tensor`, which autograd saves for the call; empty if for other code.
+  /// The name of `tensor`, which autograd saves for the call; empty if it saves it for other code.
   std::string name_of(const at::Tensor& tensor) {
     SavedCall* const call = saves_.call_that_saves(tensor);
     return call ? saves_.next_name(*call) : std::string();
@@ -36,7 +36,7 @@ class EndedCall {
   ExpectedSaves saves_;
 };
 
-/// Says that autograd is in this state.
+/// Returns a function that says that autograd is in the state `now`.
 SavingState in_state(const Saving& now) {
   return [now] { return now; };
 }
@@ -128,7 +128,7 @@ TEST_CASE("Code of a pack hook saves nothing for the call, and its failure ends 
           "[forward]") {
   const at::Tensor saved = torch::ones({2});
   const bool fails = GENERATE(false, true);
-  // Expectations outlive the failed look of the hook's own code.
+  // The lookup by the hook's own code fails, but does not end the expectations.
   EndedCall call({saved}, in_state({.state = Saving::State::kNow, .position = 0, .count = 1}));
   SavedCall* const taken = call.saves().call_that_saves(saved);
   REQUIRE(taken);

@@ -179,7 +179,6 @@ struct Task {
   }
 };
 
-/// Describes the task in words.
 std::string words_of(const Task& task) {
   constexpr std::array kLosses = {"inside", "inside, with outputs", "outside, outputs held",
                                   "outside, outputs dropped"};
@@ -385,7 +384,7 @@ class BudgetCheck {
         // Some programs raise only in a later step.
         if (plain_.done.empty()) fail("plain raises, the profile does not", plain_.error);
       }
-      // Times of such small steps are noise: with fixed ones a seed has one plan.
+      // Times of such small steps are noise. With fixed times, each seed has one plan.
       for (StepRecord& record : profile.records)
         record.forward_us = record.replay_us = record.backward_us = 1;
       for (StepNode& node : profile.nodes) node.us = 1;
@@ -399,7 +398,7 @@ class BudgetCheck {
     return std::nullopt;
   }
 
-  /// Notes that a measurement was refused.
+  /// Notes why a measurement was refused.
   void note_refusal(const std::string& error) {
     if (!plain_.error.empty()) {
       verdict_.note = kRaises;
@@ -427,7 +426,7 @@ class BudgetCheck {
     if (plan.feasible && plan.predicted_peak_bytes > plan.budget_bytes)
       fail("the plan is above the budget",
            c10::str(plan.predicted_peak_bytes, " of ", plan.budget_bytes));
-    // An infeasible plan is the one for the least budget, which runs if that budget was asked for.
+    // If a plan is infeasible, the plan for the least budget runs instead.
     verdict_.note = !plan.feasible             ? kInfeasible
                     : task_.changes()          ? kChanged
                     : plan.offloaded_bytes > 0 ? kMoved
@@ -447,8 +446,8 @@ class BudgetCheck {
     const auto after = [&](size_t i, const StepResult& step) {
       const bool left = std::exchange(differs, false);
       if (task_.steps[i]) return;
-      // Ops of the function may depend on what it has written, and the tensors that autograd saves
-      // on whether that requires grad.
+      // A step may leave its plan if the function's ops depend on what it has written, or if an
+      // input that it has written now requires grad.
       const bool is_as_measured = training.inputs_with_gradient() == with_gradient;
       if (left && is_as_measured && !task_.has(Op::kBranch)) fail("a step leaves its plan", "");
       if (!left) check_peak(i, step.peak_bytes, plan);
@@ -483,7 +482,7 @@ class BudgetCheck {
       if (!plan) return;
       verdict_.note = task_.changes() ? kAutoChanged : kAuto;
       if (plan->predicted_peak_bytes > plan->budget_bytes) fail("the plan is above the budget", "");
-      // Later steps may run unlike the first one, or be measured: an input has a graph by then.
+      // Later steps may run other ops than the first or be measured: an input has a graph by then.
       if (!differs && measured <= 1 && !task_.changes()) check_peak(i, step.peak_bytes, *plan);
     };
     verdict_.note = kAutoMeasures;

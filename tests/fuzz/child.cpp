@@ -130,7 +130,7 @@ void check_in_children(uint64_t first, uint64_t count, const Check& check,
     });
     for (; const auto verdict = read_verdict(child.verdicts); ++seed) take(seed, *verdict);
     const std::string how = finish(child);
-    // After the last program: leaks of any of them.
+    // After the last program, `how` may be a leak of any of them.
     if (!how.empty()) take(seed == first + count ? seed - 1 : seed++, {.failure = how});
   }
 }

@@ -19,7 +19,7 @@ void check_in_children(uint64_t first, uint64_t count, const Check& check,
 
 Verdict check_in_child(const Program& program, const Check& check);
 
-/// Returns a text that is made in a child process: a fork cannot use CUDA once its parent has used
+/// Returns what `make` returns in a child process. A fork cannot use CUDA once its parent has used
 /// it.
 std::string text_of_child(const std::function<std::string()>& make);
 

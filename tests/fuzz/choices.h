@@ -33,10 +33,10 @@ class Choices {
 
   Freed freed(Use use);
 
-  /// Choices of a region, without arguments.
+  /// Chooses a region's options, but not its arguments.
   RegionChoices region();
 
-  /// Choices of a call, without name, arguments and captures.
+  /// Chooses a call's options, but not its name, arguments and captures.
   CallChoices call(bool may_recompute);
 
   ScopeChoices scope();

@@ -31,7 +31,6 @@ void finish_backwards();
 /// empty if there are none.
 std::string device_faults();
 
-/// Waits for all devices.
 void synchronize();
 
 /// Returns cached memory to the device, so that addresses do not depend on earlier programs.

@@ -41,8 +41,8 @@ std::string printed(const Program& program) {
   return text_of_child([&] { return to_cpp(program) + "\n" + to_python(program); });
 }
 
-/// Prints the smallest program found that fails in the same way, in two languages; directly, since
-/// Catch would break its lines.
+/// Prints the smallest program found that fails in the same way, in C++ and Python. It goes
+/// directly to std::cout, since Catch would break its lines.
 void print_shrunk(const Program& program, const std::string& failure) {
   const Program small = shrink(program, [&](const Program& smaller) {
     return check_in_child(smaller, checked).failure == failure;

@@ -158,10 +158,10 @@ class Writer {
 
   /// Returns `op`, or another op where `op` would make the program invalid.
   Op allowed(Op op, const Value& a, const Place& place) {
-    // Hooks that keep copies have the value from before the op wrote what it saves, in plain code
-    // too.
+    // Hooks that keep copies would have the value from before the op writes what it saves, in plain
+    // code too.
     if (place.copies && (op == Op::kRreluTraining || op == Op::kRreluInPlace)) op = Op::kRrelu;
-    // A later write of batch norm's statistics would also miss the copies.
+    // Copies would also miss a later write of batch norm's statistics.
     if (place.copies && op == Op::kTrainNorm) op = Op::kLayerNorm;
     switch (info(op).effect) {
       case Effect::kWritesBuffer:
@@ -175,8 +175,8 @@ class Writer {
         return place.no_grad && op != Op::kDetach ? Op::kRelu : op;
       case Effect::kGoesBack:
         if (place.no_grad || !place.inner_backward) return Op::kSin;
-        // Few backwards inside: a region refuses one that passes a SAVE call, even one made by a
-        // policy.
+        // Few programs get backwards inside, since a region refuses those that pass a SAVE call,
+        // even one made by a policy.
         if (place.region && place.region->has_rules && choose_.pick(12)) return Op::kSin;
         return op == Op::kInnerGrad && a.past_save && choose_.pick(12) ? Op::kInnerBackward : op;
       case Effect::kHooksArgument:
@@ -281,8 +281,8 @@ class Writer {
     ++inside.depth;
     inside.region = &region;
     inside.saving = false;
-    // For a backward inside, a replay without early stop reaches reads and writes that the forward
-    // has not done yet.
+    // A backward inside may start a replay without early stop, which would reach reads and writes
+    // that the forward has not done yet.
     if (!step.region.early_stop) inside.inner_backward = false;
     for (const size_t argument : step.region.arguments)
       note_read(inside.region, values[argument].memory);
@@ -301,8 +301,8 @@ class Writer {
     step.block.push_back(std::move(block));
   }
 
-  /// If a value becomes an argument, so do its possible views: an argument is another tensor in the
-  /// replay.
+  /// If a value becomes an argument, so do its possible views, because a replay passes another
+  /// tensor for an argument.
   std::vector<size_t> arguments_of_region(const Values& values) {
     std::set<size_t> memories;
     if (choose_.one_in(3)) {
@@ -318,7 +318,7 @@ class Writer {
     return arguments;
   }
 
-  /// Writes the buffers that the region reads, often: plain code cannot write them afterwards.
+  /// Often writes the buffers that the region reads, because plain code cannot write them later.
   void write_buffers(Block& block, const Values& values, RegionState& region) {
     for (const Op op : {Op::kWriteBuffer, Op::kWriteBank}) {
       const size_t buffer = buffer_of(op);

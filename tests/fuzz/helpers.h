@@ -170,7 +170,7 @@ inline at::Tensor mix(at::TensorList xs) {
   const at::NoGradGuard no_grad;
   return at::stack(xs).tanh().sum(0);
 }
-/// An op of a library in which only one schema marks the arguments that its op writes.
+/// Returns an op of a library in which only scale_marked's schema marks what its op writes.
 inline c10::OperatorHandle library_op(const char* name) {
   static const torch::Library& library = *[] {
     auto* made = new torch::Library(torch::Library::FRAGMENT, "fuzz", {}, __FILE__, __LINE__);
@@ -262,8 +262,8 @@ inline c10::Stream other_stream(at::Device device) {
 })
 
 REMAT_FUZZ_HELPER(SideStream,
-/// While alive, another stream of a device is the current one. It waits for the previous stream,
-/// which waits for it at the end; or later, when the caller of a function says so.
+/// Makes another stream of a device current while this object lives. That stream waits for the
+/// previous one, which waits for it at the end, or later, when a function's caller says so.
 class SideStream {
  public:
   SideStream(at::Device device, const std::vector<at::Tensor>& used, bool is_late = false)

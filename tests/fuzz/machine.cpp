@@ -128,8 +128,8 @@ void Machine::apply(const Step& step, Tensors& values) {
                              : op.effect == Effect::kWritesBank ? bank
                                                                 : values[step.a])
                                 .device();
-    // A copy of an operand that the op does not name would be a read that nobody wrote down: of a
-    // buffer that is freed or written later, plain code would not miss it, and a replay would.
+    // Operands that the op does not name are not copied. A copy of a buffer would read it
+    // unplanned: if it is freed or written later, a replay would fail where plain code runs.
     const auto there = [&](std::string_view name, const Tensor& t) {
       return t.device() == home || !has_word(op.cpp, name) ? t : t.to(home);
     };
@@ -172,8 +172,8 @@ Tensors Machine::region(const Step& step, const Tensors& values) {
   return received(std::move(results));
 }
 
-/// Takes the results of a region, whose function may have left them to a stream that it did not
-/// wait for.
+/// Takes the results of a region, whose function may have made them on a stream without waiting for
+/// the stream.
 Tensors Machine::received(Tensors results) {
   return on_cuda() ? on_this_stream(std::move(results)) : results;
 }
@@ -183,7 +183,7 @@ CheckpointOptions Machine::options_of(const Step& step) {
   const bool rehearses = mode_ == Mode::kRehearsal;
   const Cuts cuts = cuts_of(choices, rehearses ? 0 : records_of(sizes_, step));
   CheckpointOptions options{
-      // A name that no other run has: whether a tape can be written is remembered by name.
+      // A name that no other run has, because remat remembers by name if a tape can be written.
       .name = c10::str("region ", program_.seed, ".", number_of(step), ".", run_),
       .preserve_rng = mode_ != Mode::kBroken,
       .determinism = choices.compares ? Determinism::kMetadata : Determinism::kNone,

@@ -20,7 +20,7 @@ enum class Mode {
   kPlain,
   kCheckpointed,
   kRehearsal,  // the forward only, to measure the lengths of tapes
-  kBroken,     // as kCheckpointed, but random ops draw other numbers in replays
+  kBroken,     // like kCheckpointed, but random ops draw other numbers in replays
 };
 
 /// Number of records that the tape of each region has, if it can be cut.
@@ -29,10 +29,10 @@ using TapeSizes = std::map<const Step*, size_t>;
 /// Number of records; 0 if no tape can be written.
 size_t records_of(const TapeSizes& sizes, const Step& step);
 
-/// Cuts for a tape of `records` by these choices.
+/// Returns the cuts that `choices` give a tape of `records` records.
 Cuts cuts_of(const RegionChoices& choices, size_t records);
 
-/// Returns kTape if there are cuts.
+/// Returns kTape if there are cuts, otherwise kAuto or kFunction as `choices` say.
 ReplayEngine engine_of(const RegionChoices& choices, const Cuts& cuts);
 
 /// Runs a program with its own parameters and buffers. Must outlive every graph that it makes:

@@ -139,14 +139,13 @@ enum class Op {
   kSame,
 };
 
-/// Operands of an op.
 struct Operands {
   const at::Tensor& a;
   const at::Tensor& b;
-  const at::Tensor& w;       // a parameter that the program closes over
-  const at::Tensor& buffer;  // a buffer
-  const at::Tensor& bank;    // a buffer of several parts, of which one is read or written
-  int64_t part;              // index of that part
+  const at::Tensor& w;  // a parameter that the program closes over
+  const at::Tensor& buffer;
+  const at::Tensor& bank;  // a buffer of several parts, of which one is read or written
+  int64_t part;            // index of that part
 };
 
 enum class Effect {

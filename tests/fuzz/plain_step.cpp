@@ -16,8 +16,8 @@ constexpr std::array kOthers = {Op::kSin,     Op::kTanh,   Op::kRelu,  Op::kSoft
                                 Op::kMul,     Op::kAdd,    Op::kClone, Op::kWeight,
                                 Op::kDropout, Op::kRandom, Op::kWhere, Op::kLayerNorm};
 
-/// Drops late streams, since nobody would wait for them. Most programs drop stream and device
-/// changes too, which no tape can replay.
+/// False for hooks, for late streams, which nobody would wait for, and in most programs for changes
+/// of stream and device, which no tape can replay.
 bool is_kept(Kind kind, bool keeps_streams) {
   if (kind == Kind::kHooks || kind == Kind::kLateStream) return false;
   const bool changes =

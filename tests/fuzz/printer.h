@@ -15,7 +15,7 @@ namespace remat::fuzz {
 
 using Names = std::vector<std::string>;
 
-/// An option of a region in a language: the whole text, or the text before its value.
+/// Texts of a region's options in a language, each up to the option's value if it has one.
 struct OptionWords {
   std::string_view name;
   std::string_view uncompared;
@@ -59,7 +59,8 @@ class Printer {
   const Program& program() const { return program_; }
   std::string placed(size_t i) const { return placed_text(program_, i); }
 
-  /// Returns the options of the region that `step` opens. `number` is its number as it runs.
+  /// Returns the options of the region that `step` opens. `number` is the region's number in the
+  /// run.
   Names options(const Step& step, const OptionWords& words, const std::string& number) const;
 
  private:

@@ -111,7 +111,6 @@ inline bool moves_storages(const Program& program) {
   return program.seed % 2 == 1;
 }
 
-/// Makes the program of that seed.
 Program make_program(uint64_t seed);
 
 /// Returns a program with every op, and every kind of step, region and call.
@@ -124,8 +123,8 @@ bool may_race(const Program& program);
 /// Returns the number of values that the step adds.
 size_t result_count(const Step& step);
 
-/// Returns which of the values around are the inputs of the step's block: a call's arguments and
-/// captures; all values for a region or a scope.
+/// Returns the indices of the values around that are inputs of the step's block: a call's arguments
+/// and captures, or all values for a region or a scope.
 std::vector<size_t> block_inputs(const Step& step);
 
 /// Returns which of the block's inputs it reads, writes or returns.

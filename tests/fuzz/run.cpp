@@ -43,7 +43,7 @@ namespace {
 
 using at::Tensor;
 
-/// While alive, sets whether autograd uses its own threads.
+/// Sets, as long as it lives, whether autograd uses its own threads.
 class Multithreading {
  public:
   explicit Multithreading(bool enabled) : was_(state().get_multithreading_enabled()) {
@@ -62,7 +62,7 @@ class Multithreading {
 constexpr size_t kErrorWords = 60;
 constexpr size_t kSummaryLength = 90;
 
-/// Runs the forward and the use, and collects all their results except the machine's state.
+/// Runs the forward and `program.use`, and collects their results except the machine's state.
 void run_checked(const Program& program, Machine& machine, Tensors& results) {
   const Tensors inputs = machine.make_inputs();
   const auto forward = [&](const Tensors& arguments) {
@@ -205,8 +205,8 @@ bool is_same_on_one_thread(Program program, Mode mode) {
   return same(run(program, Mode::kPlain), run(program, mode));
 }
 
-/// Returns the reason why plain runs differ among themselves, if that explains why the runs differ;
-/// else "".
+/// Returns why plain runs differ among themselves, if that explains why remat differs from plain;
+/// otherwise "".
 std::string unsure_of(const Program& program, const Outcome& plain, const Outcome& ours,
                       Mode mode) {
   constexpr int kRuns = 4;

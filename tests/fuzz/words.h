@@ -21,7 +21,6 @@ enum class Words {
   kCount,
 };
 
-/// Returns the set to which the op belongs.
 Words words_of(Op op);
 
 /// True for ops that regions refuse: one program in fifty is enough.

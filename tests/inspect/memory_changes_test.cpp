@@ -101,7 +101,7 @@ TEST_CASE("Of a policy's function the op is named", "[inspect][memory_changes]")
     if (query.op.info().name() != "aten::tanh") return std::nullopt;
     return Policy::kSave;
   };
-  PolicyTable table;  // this table is asked after the function
+  PolicyTable table;  // decides where the function does not
   table.op("aten::tanh", Policy::kSave);
   const at::Tensor y = checkpoint({.policy = make_policy(std::move(table), save_tanh)})(
       [&](const at::Tensor& x) { return x.tanh().cos(); })(square());
@@ -118,7 +118,7 @@ TEST_CASE("A reader and the call that it reads are both named", "[inspect][memor
   CHECK(call.bytes == kSquareBytes);
   CHECK(reader.bytes == kSquareBytes);
   CHECK(reader.change == "run it in that call, or in one of its own");
-  // Either change stands in for the other.
+  // Both changes free the same bytes, which bytes_so_far counts once.
   CHECK(std::max(call.bytes_so_far, reader.bytes_so_far) == 2 * kSquareBytes);
 }
 
@@ -148,7 +148,7 @@ TEST_CASE("What two choices hold goes with both", "[inspect][memory_changes]") {
     CHECK(change.bytes_so_far >= std::max(last, change.bytes));
     last = change.bytes_so_far;
   }
-  CHECK(last == report.bytes);  // a choice accounts for every byte
+  CHECK(last == report.bytes);  // the choices account for every byte
 }
 
 TEST_CASE("What a call saves of another call's result is that one's choice",
@@ -179,7 +179,7 @@ TEST_CASE("Storages that others hold do not count", "[inspect][memory_changes]")
   })(x);
   const MemoryReport report = memory_report();
   INFO(report.str());
-  // The call keeps the argument itself.
+  // The call's saved tensor is the argument itself, which both regions hold.
   CHECK(change_of(report, "SAVE of call 'reads'").bytes == 0);
   CHECK(report.changes.back().bytes_so_far == kSquareBytes);
 }

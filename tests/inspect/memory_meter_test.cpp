@@ -64,8 +64,8 @@ struct BackwardInBackward : torch::autograd::Function<BackwardInBackward> {
   inline static at::Tensor innermost_tensor;
 };
 
-// The legacy profiler: libkineto's, once started, reads its configuration in a thread of its own,
-// which a process that ends soon takes down in the middle.
+// The legacy profiler. libkineto's starts a thread that reads its configuration, which may still
+// run when a short process ends.
 class TorchProfiler {
  public:
   TorchProfiler() { enable(); }
@@ -175,8 +175,7 @@ TEST_CASE("A graph costs what it saves, and backward leaves the gradient", "[ins
   at::Tensor z = y.sin();                                     // Saves y again, the same storage.
   CHECK(meter.current_bytes(default_device()) == 32 * kKiB);  // y and z
   z.reset();
-  CHECK(meter.current_bytes(default_device()) ==
-        16 * kKiB);  // y, although only sin's node is gone with z
+  CHECK(meter.current_bytes(default_device()) == 16 * kKiB);  // y; only sin's node is gone with z
   at::Tensor loss = y.sin().sum();
   y.reset();
   CHECK(meter.current_bytes(default_device()) ==
@@ -236,7 +235,7 @@ TEST_CASE("A meter destroyed out of turn stops counting and harms nobody", "[ins
   const at::Tensor one = kibibytes(1);
   CHECK(second->current_bytes(default_device()) == 1 * kKiB);
   second.reset();
-  CHECK_FALSE(c10::memoryProfilingEnabled());  // Both positions on the thread are free again.
+  CHECK_FALSE(c10::memoryProfilingEnabled());  // No meter is left on the thread.
 }
 
 TEST_CASE("A meter destroyed on a foreign thread is given up with the next meter",

@@ -148,7 +148,7 @@ TEST_CASE("A region that has gone through backward is not in the report",
   CHECK(memory_report().bytes == kBytes);
   y.sum().backward();
   CHECK(memory_report().bytes == 0);
-  CHECK(memory_report().regions.empty());  // although its result lives
+  CHECK(memory_report().regions.empty());  // although the region's result lives
 }
 
 TEST_CASE("What hooks or a store hold is not billed", "[inspect][memory_report]") {
@@ -158,8 +158,8 @@ TEST_CASE("What hooks or a store hold is not billed", "[inspect][memory_report]"
   })(input());
   const MemoryReport report = memory_report();
   INFO(report.str());
-  // Nothing is left to replay, so the argument is not held; the caller owns the result, and its
-  // saved tensor is a copy in the store.
+  // No replay needs the argument, so the region does not hold it. The caller owns the result, and
+  // the store has a copy of exp's saved tensor.
   CHECK(report.regions.size() == 1);
 }
 

@@ -145,7 +145,7 @@ void check_peak(const Recording& recording, int64_t metered) {
 
 TEST_CASE("Bytes at the peak have their ops and lines, replayed ops theirs of the forward",
           "[inspect][recorder]") {
-  weight();  // outside regions
+  weight();  // makes the weight outside regions
   for (const Step& step : steps()) {
     INFO(step.name);
     run(step);  // tapes are compared by hashes the first time

@@ -262,7 +262,7 @@ TEST_CASE("One recorder at a time, and none where a file cannot be", "[inspect][
     first.mark("after the end");
   }
   CHECK(Recording::load(path.string()).marks.empty());
-  Recorder("/dev/null").stop();  // another may follow
+  Recorder("/dev/null").stop();  // another recorder may follow
   CHECK_THROWS_WITH(Recorder("/nowhere/x.rec"),
                     ContainsSubstring("[recording] /nowhere/x.rec: expected a file that can be "
                                       "written, got 'No such file or directory'. Name another."));

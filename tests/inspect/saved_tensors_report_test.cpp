@@ -140,7 +140,7 @@ TEST_CASE("A graph is walked by what the caller can see of its nodes",
   const at::Tensor saved = torch::ones({3});
   const at::Tensor weight = torch::ones({5}).requires_grad_();
   size_t nodes = 0;
-  // Each node is visited once: the add, twice the region's output, and the nodes behind it.
+  // Each node is visited once, although the add reads the region's output twice.
   const VisitSaved visit = [&](const GraphNode& /*node*/,
                                const std::function<void(const at::Tensor&)>& found) {
     ++nodes;
@@ -172,8 +172,8 @@ TEST_CASE("Words on a tensor are found outside of the region that is open",
   })(reported_input());
   CHECK_THAT(text, ContainsSubstring(
                        on_default_device("saved.0 (output 0)  [8, 8]  float32 on cpu  detached")));
-  // The sum is not an op of the region; in the region its operand would be kept for the replay, in
-  // a row "output 0".
+  // The sum runs outside the region. As an op of the region it would have its operand kept for the
+  // replay, in a row "output 0".
   CHECK(outputs.size() == 2);
   CHECK_THAT(saved_tensors_report().str(), !ContainsSubstring("B  output 0"));
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
+// Clocks of what a thread runs: thread_ns(), and frequent_thread_ns() for frequent calls.
 #include <chrono>
 #include <cstdint>
 #include <thread>
@@ -20,8 +21,8 @@ TEST_CASE("A clock that is asked often counts what the thread runs, not what it 
     REQUIRE(now >= newest);
     newest = now;
   }
-  // The frequent clock may be ahead by the wall time that it has added, and the loop's last turn
-  // lies between the two readings.
+  // The frequent clock may be ahead by the wall time that it has added, and the loop's last
+  // iteration lies between the readings of the two clocks.
   const int64_t ran = remat::thread_ns() - exact;
   CHECK(newest - frequent <= ran + 100'000);
   CHECK(newest - frequent >= 19'000'000);

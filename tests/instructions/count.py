@@ -46,7 +46,7 @@ def command_of(row: str, build: pathlib.Path) -> list[str]:
 
 
 def run(row: str, build: pathlib.Path) -> str:
-    """Returns callgrind's report on a row, which runs in a process of its own, so that others do not change its count."""
+    """Returns callgrind's report on a row, which runs in a process of its own, so that other rows do not change its count."""
     environment = {
         **os.environ,
         "PYTHONPATH": f"{build / 'python'}:{os.environ.get('PYTHONPATH', '')}",
@@ -67,7 +67,7 @@ def count_of(report: str) -> int:
 
 
 def functions_of(report: str) -> Functions:
-    """Instructions per call in each function itself, without what it calls."""
+    """Returns the instructions per call in each function itself, without what it calls."""
     names: dict[str, str] = {}
     functions: Functions = collections.Counter()
     function = ""

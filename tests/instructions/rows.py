@@ -68,7 +68,7 @@ class Net(nn.Module):
 
 
 def count_op(counter: Counter, row: str, op: str, how: str) -> None:
-    """Counts an op inside a region; plain: outside regions."""
+    """Counts an op inside a region, or outside regions if `how` is "plain"."""
     if how == "plain":
         counter.count(row, OPS[op])
         return

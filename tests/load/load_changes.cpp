@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Loads libraries and compares the process before and after: load_changes LIBRARY ...
-// REMAT_LIBRARY. None may change anything. The first region, which the last one runs, must.
+// load_changes LIBRARY ... REMAT_LIBRARY: loads libraries and compares the process before and
+// after. Loading may change nothing; the first region, which REMAT_LIBRARY runs, must.
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/core/VariableHooksInterface.h>
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -9,7 +9,7 @@
 
 namespace remat::matrix {
 
-/// While alive, autocast to bfloat16 is on for the default device.
+/// Turns on autocast to bfloat16 for the default device as long as it lives.
 class AutocastGuard {
  public:
   AutocastGuard() : was_enabled_(at::autocast::is_autocast_enabled(default_device().type())) {

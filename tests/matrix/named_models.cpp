@@ -28,7 +28,6 @@ at::Tensor parameter(at::IntArrayRef sizes) {
   return torch::randn(sizes).mul_(0.3).requires_grad_();
 }
 
-/// A weight and a bias.
 struct Linear {
   Linear(int64_t in, int64_t out) : weight(parameter({out, in})), bias(parameter({out})) {}
   at::Tensor operator()(const at::Tensor& x) const { return at::linear(x, weight, bias); }

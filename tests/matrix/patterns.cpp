@@ -73,7 +73,7 @@ struct Place {
 };
 thread_local Place here;
 
-/// While alive, the thread is in the region at `path`.
+/// Says, as long as it lives, that the thread is in the region at `path`.
 class PlaceGuard {
  public:
   explicit PlaceGuard(std::string path)

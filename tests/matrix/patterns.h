@@ -64,8 +64,8 @@ const std::vector<Pattern>& patterns();
 /// Names no part: the pattern of plain runs.
 const Pattern& nothing_named();
 
-/// Makes each block a region whose calls have names that begin with its position, as
-/// `Keep::kAllRegions` needs.
+/// Makes each block a region. Its calls have names that begin with the region's position, and so
+/// are unique, as `Keep::kAllRegions` needs.
 Wrap checkpointed(const Pattern& pattern);
 
 }  // namespace remat::matrix

@@ -10,7 +10,7 @@
 namespace remat::matrix {
 namespace {
 
-/// Returns `inputs` with the residual stream of the block before.
+/// Returns `inputs` with `stream`, the residual stream, as the first input.
 Tensors with_stream(Tensors inputs, at::Tensor stream) {
   inputs[0] = std::move(stream);
   return inputs;

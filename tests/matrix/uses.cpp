@@ -86,7 +86,7 @@ void grad_of_some(const Program& program, Outcome& outcome) {
   outcome.add_grads("untouched, parameter", program.model.parameters);
 }
 
-/// The block calls backward(), which also passes what is before the block, and grad().
+/// The block calls backward(), which also runs nodes from before the block, and then grad().
 void backward_inside(const Program& program, Outcome& outcome) {
   const Model& model = program.model;
   const Block block = [&model](const Tensors& in) {
@@ -179,7 +179,7 @@ void training_steps(const Program& program, Outcome& outcome) {
   }
 }
 
-/// Opens hooks around the block's function, inside the region if there is one.
+/// Opens hooks around the model's block, inside the region if there is one.
 void hooks_inside(const Program& program, Outcome& outcome) {
   int64_t packed = 0;
   const Model& model = program.model;
@@ -207,7 +207,7 @@ void hooks_inside_and_around(const Program& program, Outcome& outcome) {
   hooks_inside(program, outcome);
 }
 
-/// Anomaly mode prints that it is on, and where the failing op was called.
+/// Anomaly mode without what it prints: that it is on, and where the failing op was called.
 class QuietAnomalyMode {
  private:
   Silence silence_;

@@ -63,7 +63,7 @@ class Suite:
         return Outcome(True, self._failed_case(output, timed_out), seconds)
 
     def fingerprint(self) -> str:
-        """Returns a hash of everything that decides whether it turns red, except the libraries."""
+        """Returns a hash of everything that decides whether the suite turns red, except the libraries."""
         digest = hashlib.sha256(repr(self.command).encode())
         for file in (Path(self.folder, part) for part in self.command):
             if not file.is_file() or (self.is_pytest and file.suffix != ".py"):
@@ -125,7 +125,7 @@ def read_suites(build: Path) -> dict[str, Suite]:
 
 
 def check_overridden(program: Path, libraries: Path) -> None:
-    """Raises unless the program takes ours from `libraries`."""
+    """Raises unless the program takes our libraries from `libraries`."""
     environment = {**os.environ, "LD_LIBRARY_PATH": str(libraries)}
     text = subprocess.run(["ldd", program], env=environment, check=True, capture_output=True, text=True).stdout
     found = re.findall(r"libremat\S* => (\S+)", text)

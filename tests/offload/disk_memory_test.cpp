@@ -50,7 +50,7 @@ class Folder {
 enum class Fault : uint8_t { kError, kShort, kPartial, kInterrupted, kSlow };
 enum class Call : uint8_t { kAllocate, kWrite, kRead };
 
-/// System calls of which one call of one kind fails.
+/// System calls, of which call number `number` of kind `kind` fails.
 class FaultyCalls final : public detail::DiskCalls {
  public:
   FaultyCalls(Call kind, int64_t number, Fault fault, int error)
@@ -117,7 +117,7 @@ at::Tensor numbered(int64_t value) {
 bool step(OffloadEngine& engine, std::vector<std::string>& errors) {
   std::vector<std::shared_ptr<OffloadStore::Ticket>> tickets;
   for (int64_t i = 0; i < 6; ++i) tickets.push_back(engine.put(numbered(i)));
-  const at::Tensor held = torch::zeros({4096});  // never leaves; putting it lets the engine look
+  const at::Tensor held = torch::zeros({4096});  // Never leaves; each put lets the engine look.
   tickets.push_back(engine.put(held));
   for (int tries = 0; tries < 2000 && engine.stats().leaving_bytes > 0; ++tries) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -240,7 +240,7 @@ TEST_CASE("Pieces of any sizes fit where others were", "[offload][disk]") {
   CHECK_FALSE(take(1));
   for (const size_t i : {3, 5, 4, 9}) blocks[i] = nullptr;
   CHECK_FALSE(take(3 * 4096 + 1));
-  const auto one = take(1);  // block 9's place, since the places of 3 to 5 are together larger
+  const auto one = take(1);  // block 9's place, since the places of 3 to 5 form one larger gap
   auto three = take(3 * 4096);
   REQUIRE(one);
   REQUIRE(three);

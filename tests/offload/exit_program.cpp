@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Ends with copies in both directions under way, which use statics whose destructors run in no
-// order that the engine knows.
+// Ends while copies in both directions are under way. The copies use statics, whose destructors run
+// in an order that the engine does not know.
 #include <torch/torch.h>
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
+// The offload engine: when storages leave and come back, its limits, and failing memory.
 #include <sys/wait.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -38,7 +39,7 @@ bool is_tensor_of(const at::Tensor& tensor, int64_t value) {
 }
 
 /// An engine on a link in virtual time, and layers that take 100 us forward and 200 us backward. On
-/// CUDA the link is the device's: tests that read the clock, or depend on it, are [cpu].
+/// CUDA the engine has the device's link, so tests whose results depend on the clock are [cpu].
 struct Chain {
   VirtualLink sim;
   std::shared_ptr<OffloadEngine> engine;
@@ -88,9 +89,9 @@ TEST_CASE("Copies that take less time than their layers cost none", "[offload][c
 }
 
 TEST_CASE("What has not left when backward comes stays", "[offload][cpu]") {
-  // 1 MB at 2 GB/s: 500 us each way. Of 8 layers, put at 100, 200... 800 us, the first leaves from
-  // 200 on, the second from 700 on: one is away when the backward begins at 800 us. It is fetched
-  // at once and is back at 1300 us, long before the backward needs it.
+  // 1 MB at 2 GB/s takes 500 us each way. Of 8 layers, put at 100, 200... 800 us, the first leaves
+  // from 200 to 700 us, the second from 700 us on. So only the first is away when backward begins
+  // at 800 us; it is back at 1300 us, long before backward needs it.
   const Chain chain(2);
   chain.step(8);
   CHECK(chain.sim.clock->now_us() == 8 * 100 + 8 * 200);
@@ -125,7 +126,7 @@ TEST_CASE("A storage's memory goes when its copy is done", "[offload][cpu]") {
 TEST_CASE("What has left is gone before anything is fetched", "[offload][cpu]") {
   const Chain chain(0);
   MemoryMeter meter;
-  const std::vector<Ticket> tickets = chain.forward(4);  // The third leaves with the last put.
+  const std::vector<Ticket> tickets = chain.forward(4);  // The last put lets the third leave.
   tickets.back()->get();
   CHECK(chain.engine->stats().prefetched_count == 3);
   CHECK(meter.peak_bytes(default_device()) == 4 * kBytes);
@@ -217,7 +218,7 @@ TEST_CASE("A step is fetched in the order of the one before", "[offload][cpu]") 
 TEST_CASE("No more is fetched ahead, and on its way out, than is allowed", "[offload][cpu]") {
   const Chain chain(1, {.min_bytes = 0, .prefetch_bytes = 2 * kBytes, .max_leaving_bytes = kBytes});
   std::vector<Ticket> tickets = chain.forward(8);
-  // Each copy takes 1000 us, and one may be under way at a time: the forward waits for the others.
+  // A copy takes 1000 us, and only one may be under way: the forward waits for those before it.
   CHECK(chain.sim.clock->now_us() == (200 + 6 * 1000));
   CHECK(chain.engine->stats().leaving_bytes == kBytes);
   chain.sim.clock->pass_us(1000);

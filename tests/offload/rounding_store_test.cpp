@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Numbers stored in fewer bits: their errors, and who is told of them.
+// Numbers stored in fewer bits: their errors, and the options that must allow these.
 #include <torch/torch.h>
 
 #include <cmath>
@@ -85,7 +85,7 @@ TEST_CASE("What is not finite stays so and hides nothing", "[offload]") {
       CHECK(at::equal(got.slice(0, 0, 3), tensor.slice(0, 0, 3)));
       CHECK(std::isnan(got[3].item<float>()));
       CHECK(at::equal(got.slice(0, 4, 6), tensor.slice(0, 4, 6)));
-      // A NaN hides an infinite number from amax().
+      // amax() does not show an infinite number beside a NaN.
       const at::Tensor others = through(*store, tensor.slice(0, 4).to(wide)).to(at::kFloat);
       CHECK(at::equal(others.slice(0, 0, 2), tensor.slice(0, 4, 6)));
       CHECK(others[2].item<float>() >= 1);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
+// Runs the entries of the device's queues in a random order.
 #include "offload/scheduled_link.h"
 
 #include <c10/core/StorageImpl.h>

@@ -122,7 +122,7 @@ TEST_CASE("What comes back is what was put, in whatever order queues run",
   }
 }
 
-// The number of programs needed shows how sharp they are.
+// The number of programs until a missing wait is noticed shows how sharp the programs are.
 TEST_CASE("Each wait that is left out is noticed", "[offload][schedules][cpu]") {
   const MissingWait missing = GENERATE(
       MissingWait::kCopyOutForCompute, MissingWait::kCopyInForCompute,

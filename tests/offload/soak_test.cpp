@@ -34,8 +34,8 @@ namespace {
 constexpr int64_t kWidth = 32;
 constexpr int64_t kKinds = 9;
 
-/// Steps of three layers, each on the next store: host memory, a disk, little host memory before a
-/// disk, with windows of two tensors.
+/// Steps of three layers. Each step uses the next of three stores with windows of two tensors: host
+/// memory, a disk, and little host memory with a disk behind it.
 class EngineSteps {
  public:
   EngineSteps() {
@@ -68,7 +68,7 @@ class EngineSteps {
         loss(ReplayEngine::kFunction);  // no backward
         break;
       case 3:
-        loss(ReplayEngine::kFunction).backward({}, /*retain_graph=*/true);  // dropped
+        loss(ReplayEngine::kFunction).backward({}, /*retain_graph=*/true);  // drops the graph
         break;
       case 4:
         x_.mutable_grad() = torch::autograd::grad({layers(ReplayEngine::kFunction, 2).sum()}, {x_},
@@ -139,7 +139,7 @@ class EngineSteps {
 
   const std::shared_ptr<OffloadStore>& store() const { return stores_[engine_]; }
 
-  // Checks against the first step of that kind, whatever the store.
+  // Checks the gradient against that of the first step with the same loss, whatever the store.
   void check(const at::Tensor& loss) {
     loss.backward();
     at::Tensor& expected = expected_[loss.item<float>()];
@@ -207,7 +207,7 @@ TEST_CASE("Steps with engines are flat", "[offload][threads][soak]") {
   CHECK(model.moved() > steps);
   // The C library moves its memory around; a leak of one byte per step would show in each part.
   CHECK(least_growth < steps);
-  // Copies that are late once take one more block, but not each time.
+  // A late copy may take one more block in some part, but not in each part.
   CHECK(least_taken == 0);
   CHECK(live_regions().empty());
   CHECK(entries("/proc/self/fd") == files);

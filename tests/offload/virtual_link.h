@@ -79,7 +79,7 @@ class VirtualClock {
   mutable std::mutex mutex_;
   double now_us_ = 0;
   double free_us_[2] = {0, 0};
-  std::deque<std::shared_ptr<VirtualCopy>> queue_;  // the next to end first
+  std::deque<std::shared_ptr<VirtualCopy>> queue_;  // in the order in which the copies end
 };
 
 class VirtualEvent final : public CopyEvent {

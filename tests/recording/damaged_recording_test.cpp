@@ -64,7 +64,7 @@ std::vector<std::string> samples() {
   return all;
 }
 
-/// Changes the events of each block by `damage`, under a correct checksum.
+/// Changes the events of each block by `damage`, and gives the block a correct checksum.
 template <class Damage>
 std::string with_damaged_events(const std::string& file, Damage&& damage) {
   std::string changed = remat::detail::file_header();

@@ -103,7 +103,7 @@ class RecordedProgram {
     phase = OpPhase::kReplay;
     line_ = 110;
   }
-  /// `threw`: the last op threw before it ran.
+  /// `threw`: the replay threw; with `in_op`, in its last op, which therefore has no results.
   void end_replay(bool threw = false, bool in_op = true) {
     recording.replays.back().end_ns = ++now_;
     recording.replays.back().threw = threw;

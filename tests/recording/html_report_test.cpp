@@ -266,7 +266,7 @@ TEST_CASE("A plan is measured in its steps, not by what the program makes betwee
                       memory(366, 6, -1),  memory(410, 7, 900), memory(420, 7, -1)};
   const json plans = run_of(recording)["plans"];
   REQUIRE(plans.size() == 1);
-  CHECK(plans[0][7] == 85);  // the second step's; the first makes 70
+  CHECK(plans[0][7] == 85);  // the peak of the second step; the first has 70
 }
 
 TEST_CASE("Text of a recording is no markup of the page", "[recording]") {

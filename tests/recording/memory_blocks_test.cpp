@@ -75,7 +75,7 @@ class Builder {
 
   void load(uint64_t region) { recording.loads.push_back({{++now_, region, 0}, 0}); }
 
-  /// Begins a replay, which end() ends.
+  /// Begins a replay, which end_replay() ends.
   void replay(uint64_t region, bool from_function) {
     recording.replays.push_back({{++now_, 0, region, from_function, false}, 0});
   }

@@ -73,7 +73,7 @@ TEST_CASE("A snapshot tells of each allocation and free, in order", "[recording]
   CHECK(first["addr"] == 0x7f0000001000);
   CHECK(first["size"] == 4096);
   CHECK(first["stream"] == 0);
-  CHECK(first["time_us"] == 5001);  // it began 5,000 us after 1970; this is 1.5 us later
+  CHECK(first["time_us"] == 5001);  // recording began 5,000 us after 1970, the event 1.5 us later
   CHECK(traces[0][4]["time_us"] == 5004);
   CHECK(traces[0][5]["size"] == 16);
   CHECK(traces[0][8]["size"] == 70'000);

@@ -325,7 +325,7 @@ TEST_CASE("Where a replay threw and nothing differs a number may, or what is not
   const Body plain = after_two_ops([](const Region&) {});
   CHECK(cause(plain, true) == DifferenceCause::kUnrecorded);
   CHECK(cause(plain, false) == DifferenceCause::kUnrecorded);
-  // throws before its first op
+  // The replay throws before its first op.
   const auto none = remat::replay_differences(region_and_replay(
       plain, [](const Region&) {}, true, false));
   REQUIRE(none.size() == 1);

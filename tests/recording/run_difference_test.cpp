@@ -102,7 +102,7 @@ TEST_CASE("A replay's copy counts as the outside tensor when two runs are compar
   CHECK_FALSE(remat::first_difference(run(1000, true), run(3000, false)));
 }
 
-/// Two ops with the same name, on weights in this order, and one on both.
+/// Two sins, then two exps on the same tensors: swapped if `swapped`, after a free if `frees`.
 Recording reads(uint64_t base, bool swapped, bool frees) {
   RecordedProgram program(base);
   RecordedTensor a = program.tensor();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
+// Makes the sample recording, and writes and compares recordings.
 #include "recording/sample_recording.h"
 
 #include <algorithm>

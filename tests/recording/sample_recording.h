@@ -13,7 +13,7 @@ namespace remat::test {
 /// A step with a region, two threads and every kind of event. Times and sizes depend on `seed`.
 Recording sample_recording(int64_t seed);
 
-/// Writes it as a recorder would: a block for each thread, in `parts` pieces.
+/// Writes the recording as a recorder would: in `parts` parts, each with a block per thread.
 void write(const Recording& recording, const std::string& path, size_t parts = 1);
 
 /// True if both have the same events and texts, whatever their damage flags.

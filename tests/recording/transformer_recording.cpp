@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
+// Makes the recording of a transformer, event by event.
 #include "recording/transformer_recording.h"
 
 #include <algorithm>

@@ -12,7 +12,7 @@ namespace remat::test {
 struct TransformerSteps {
   int steps = 2;
   int layers = 12;              ///< Regions "h.0", "h.1", ...
-  bool keeps_attention = true;  ///< A SAVE call in each region keeps it.
+  bool keeps_attention = true;  ///< A SAVE call in each region keeps attention.
   bool has_plans = true;        ///< Steps from the second on have plans.
   std::string first_label{};    ///< Instead of "h.0"
 };

@@ -102,7 +102,7 @@ class OnCuda final : public c10::OperatorKernel {
   const std::optional<size_t> pin_memory_;
 };
 
-/// LibTorch warns where a kernel is registered over another one.
+/// Silences LibTorch's warning that a kernel is registered over another one.
 class Silence final : public c10::WarningHandler {
  public:
   void process(const c10::Warning& /*warning*/) override {}

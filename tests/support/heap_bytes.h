@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
+// Memory on the heap, as malloc counts it.
 #pragma once
 
 #include <malloc.h>

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-/// While alive, warnings on this thread are not shown.
+/// Hides the warnings of this thread as long as it lives.
 class Silence {
  public:
   /// Returns the texts of the silenced warnings.

@@ -13,7 +13,7 @@ namespace remat {
 
 inline constexpr int kSoakParts = 10;
 
-/// Returns REMAT_SOAK_STEPS, or 10,000 if it is not set.
+/// Returns REMAT_SOAK_STEPS (default 10,000, at least 1,000) divided by kSoakParts.
 inline int64_t soak_steps_per_part() {
   const char* const steps = std::getenv("REMAT_SOAK_STEPS");
   return std::max<int64_t>(steps ? std::atoll(steps) : 10'000, 1000) / kSoakParts;

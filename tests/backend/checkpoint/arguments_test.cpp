@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Arguments of a replay stand at the same place of the graph as in the forward.
+// Checks that a replay's arguments have the same place in the graph as those of the forward.
 #include <torch/csrc/autograd/autograd.h>
 
 #include <functional>
@@ -334,7 +334,7 @@ TEST_CASE("A region that cuts its argument off holds nothing of its graph",
   for (int i = 0; i < 10; ++i) {
     state = region([w, alive](const Tensors& in) { return (in[0].detach() * w).sin(); }, {state});
   }
-  // Only the last region's graph is reachable: it holds its function, and we hold a copy.
+  // Only the last region's graph is reachable; its function holds `alive`, and so do we.
   CHECK(alive.use_count() == 2);
 }
 

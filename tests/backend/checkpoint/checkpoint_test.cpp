@@ -45,8 +45,8 @@ Tensor sine(const Tensor& x) {
   return x.sin();
 }
 
-// `step` gets a wrapper of functions and returns tensors. Checks that checkpoint() as the wrapper
-// gives the same tensors as no wrapper.
+// Checks that `step` returns the same tensors if it wraps its functions with checkpoint() as if it
+// wraps them with a function that returns them unchanged.
 template <class Step>
 void check_as_plain(const Step& step) {
   torch::manual_seed(5);
@@ -60,7 +60,7 @@ void check_as_plain(const Step& step) {
   }
 }
 
-// Returns the output and the gradients of `inputs`.
+// Runs backward and returns `y` and the gradients of `inputs`.
 std::vector<Tensor> with_grads(const Tensor& y, const std::vector<Tensor>& inputs) {
   y.sum().backward();
   std::vector<Tensor> result{y};
@@ -141,7 +141,7 @@ TEST_CASE("Tensors are found in containers, at any depth, and in structs with th
 TEST_CASE(
     "The tensors of containers are kept by the region alone, not by its copy of the container",
     "[backend][checkpoint]") {
-  // If the copy held the tensors too, the outer region could not drop them: 64 x 64 x 4 B.
+  // If the copy held the tensors too, 64 x 64 x 4 B could not be dropped.
   const Tensor x = torch::rand({64, 64}).requires_grad_();
   const auto inner = [](const std::vector<Tensor>& ts) { return ts[0].sin(); };
   const auto outer = [inner](const Tensor& t) {
@@ -299,10 +299,10 @@ TEST_CASE("The stop comes before the kernel of the last op, unless the op is sma
   const auto product_in_place = [](const Tensor& x) { return x.sin().mul_(x); };
   const auto exp = [](const Tensor& x) { return x.sin().exp(); };
   const auto sigmoid_in_place = [](const Tensor& x) { return x.sin().sigmoid_(); };
-  CHECK(ends_of(/*size=*/90, silu) == 2);  // 90 * 90 = 8100 elements, at most 8192 run.
-  CHECK(ends_of(/*size=*/91, silu) == 1);  // 91 * 91 = 8281
+  CHECK(ends_of(/*size=*/90, silu) == 2);  // 8100 elements: ops of up to 8192 are small.
+  CHECK(ends_of(/*size=*/91, silu) == 1);  // 8281 elements
   CHECK(ends_of(/*size=*/91, product_in_place) == 1);
-  // Backward needs the result.
+  // Backward needs the result, so the last op runs in the replay.
   CHECK(ends_of(/*size=*/91, exp) == 2);
   CHECK(ends_of(/*size=*/91, sigmoid_in_place) == 2);
 }
@@ -317,10 +317,10 @@ TEST_CASE("A function that catches everything cannot swallow the stop", "[backen
         try {
           y = y.exp().sin();
         } catch (...) {
-          y = y.cos();  // Runs only in a replay, after the last tensor that it needs.
+          y = y.cos();  // Runs only in a replay, after the last tensor that the replay needs.
         }
       }
-      y = y + 1;  // While an op is left, the function does not return.
+      y = y + 1;  // An op is left to stop at, so that the function does not return.
       ++ends;
       return y;
     };
@@ -343,7 +343,7 @@ TEST_CASE("A function sees that it runs again", "[backend][checkpoint]") {
   const Tensor loss = checkpoint()(outer)(leaf()).sum();
   CHECK(seen == std::vector<bool>{false, false});
   loss.backward();
-  // The replay of `outer` runs both; the replay of `inner` runs `inner` alone.
+  // The replay of `outer` runs both functions; the replay of `inner` runs `inner` alone.
   CHECK(seen == std::vector<bool>{false, false, true, true, true});
   CHECK_FALSE(remat::is_recomputing());
 }
@@ -376,7 +376,7 @@ TEST_CASE("Chains in segments are as plain; all segments but the last run twice"
 
 TEST_CASE("A region made by a replay on another thread takes no node of the forward for its own",
           "[backend][checkpoint]") {
-  // Each thread numbers its own nodes. The region inside returns its argument, whose node has a
+  // Each thread numbers its own nodes. The inner region returns its argument, whose node has a
   // higher number than the first nodes of the other thread. `kept` keeps the replay's region.
   const auto gradient = [](bool plain) {
     const Tensor x = at::linspace(0, 1, 4).requires_grad_(true);
@@ -422,7 +422,7 @@ TEST_CASE("A saved tensor that its op fills after saving it is filled in the rep
     CAPTURE(intercept);
     const auto grad = [&](const auto& region) {
       torch::manual_seed(1);
-      { const std::vector<Tensor> junk(50, torch::full({40, 4}, 3.0)); }  // contents of new memory
+      { const std::vector<Tensor> junk(50, torch::full({40, 4}, 3.0)); }  // new memory's contents
       const Tensor x = torch::linspace(-1, 1, 160).view({40, 4}).requires_grad_();
       return torch::autograd::grad({region(x).sum()}, {x})[0];
     };

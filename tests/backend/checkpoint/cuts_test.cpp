@@ -43,7 +43,7 @@ at::Tensor weight() {
   return torch::linspace(-1, 1, 64).view({8, 8}).clone().requires_grad_();
 }
 
-/// Six segments of two records: an op whose backward wants its argument, and a square.
+/// Six segments of two records: an op whose backward needs its argument, and a square.
 at::Tensor six(const at::Tensor& x) {
   const auto square = [](const at::Tensor& t) { return t * t; };
   return square(square(square(square(square(square(x.sin()).cos()).atan()).erf()).asinh()).sinh());
@@ -126,8 +126,8 @@ TEST_CASE("Outside tensors that segments write keep the values that each segment
 
 TEST_CASE("A replay takes memory for what a write overwrites once, and leaves alone what is kept",
           "[backend][cuts]") {
-  // The write's replay may use the memory that is put together from one row of several, but not the
-  // copy that is kept of a bank of one row.
+  // With several rows, the replay's write may use the bank that is put together with the kept row.
+  // With one row, the kept copy is the whole bank, which the write must not use.
   for (const int64_t rows : {6, 1}) {
     CAPTURE(rows);
     const auto make_bank = [&] {
@@ -314,13 +314,13 @@ TEST_CASE("A segment's policy keeps what its rules match, if backward wants it",
   const auto rule = [](const char* op, Policy policy = Policy::kSave) {
     return make_policy(PolicyTable().op(op, policy));
   };
-  CHECK(kept({}) == 2);                                     // values that cross
-  CHECK(kept({rule("aten::sin"), nullptr, nullptr}) == 3);  // and mm's argument
-  // exp's backward needs its result, which crosses; then nothing needs mm's result.
+  CHECK(kept({}) == 2);                                     // values that cross the cuts
+  CHECK(kept({rule("aten::sin"), nullptr, nullptr}) == 3);  // and sin's result
+  // exp's backward needs its result, which crosses; then nothing needs the result of mm.
   CHECK(kept({rule("aten::exp"), rule("aten::mm"), nullptr}) == 2);
   CHECK(kept({nullptr, nullptr, rule("aten::linear")}) == 3);
   CHECK(kept({nullptr, nullptr, rule("aten::exp")}) == 3);
-  // Inside a group the value is kept from the group's replay on.
+  // Inside a group the value is kept by the group's replay, not by the forward.
   CHECK(kept({rule("aten::sin"), rule("aten::sin"), nullptr}, {{0, 2}}) == 1);
   CHECK(kept({rule("aten::sin"), rule("aten::sin"), rule("aten::sin")}, {{0, 3}}) == 0);
 
@@ -539,7 +539,7 @@ TEST_CASE("Memory that nobody has written does not cross a cut", "[backend][cuts
   const size_t bytes = 32 * sizeof(float);
   REQUIRE(ops_of(noisy)[0] == "aten::empty_like");
   CHECK(kept({.positions = {1}}) == 0);
-  CHECK(kept({.positions = {2}}) == bytes);  // by then it is written
+  CHECK(kept({.positions = {2}}) == bytes);  // The cut comes after the first write.
   check_all_cuts(noisy);
 }
 

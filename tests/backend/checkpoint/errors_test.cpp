@@ -118,7 +118,7 @@ TEST_CASE("More saved tensors in the replay are an error, where the function run
                      "[replay] region 'errors', slot 2: expected the end of the function as in the "
                      "forward, got float32 [4, 4] on cpu. The replay saved more tensors.") +
                  kRemedy)));
-  CHECK_NOTHROW(checkpoint(named())(fn)(input()).sum().backward());  // ends before it
+  CHECK_NOTHROW(checkpoint(named())(fn)(input()).sum().backward());  // ends before the extra tensor
 }
 
 TEST_CASE("A mismatch is a ReplayMismatch, and that is a c10::Error", "[backend][errors]") {
@@ -237,8 +237,8 @@ TEST_CASE("A graph whose replay has failed replays again, once what failed is me
   CHECK(same_bits(x.grad(), torch::autograd::grad({x.sin().exp().sum()}, {x})[0]));
 }
 
-// Asks for its saved tensor a second time if the first attempt fails; in between, the fault is
-// removed.
+// Asks for its saved tensor a second time if the first attempt fails, and removes the fault before
+// it asks again.
 struct AsksAgain : torch::autograd::Function<AsksAgain> {
   static inline bool broken = false;
   static inline int failures = 0;
@@ -328,7 +328,7 @@ TEST_CASE("A write to a saved output is autograd's error with region, slot and r
                  "it between forward and backward, or save a clone.")));
 }
 
-// Does what compiled autograd does with the pre-hooks of the node behind `y`.
+// Does with the pre-hooks of y's node what compiled autograd does with them.
 void compile_pre_hooks(const Tensor& y) {
   torch::dynamo::autograd::AutogradCompilerCall compiler(
       torch::dynamo::autograd::SizeInput::STATIC);

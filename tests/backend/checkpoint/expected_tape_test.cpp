@@ -49,7 +49,7 @@ ExpectedTape::Record expected_record(const Tape& tape, const TapeRecord& record)
           .makes = ExpectedTape::hash_makes(results, writes)};
 }
 
-/// Returns the record in which each slot is saved: its segment, if each record is a segment.
+/// Returns, for each slot, the index of the record in which it is saved.
 std::vector<uint32_t> records_of_slots(const TensorFn& fn, size_t records) {
   Cuts all;
   for (size_t i = 1; i < records; ++i) all.positions.push_back(i);
@@ -147,7 +147,7 @@ Costs costs_of(const TensorFn& fn, const PlannedCuts& cuts) {
   return costs;
 }
 
-/// Saves its argument after all its ops, and returns it.
+/// Autograd saves the argument once the function's ops have run. Returns a view of the argument.
 struct SavesInput : torch::autograd::Function<SavesInput> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& t) {
     ctx->save_for_backward({t});
@@ -299,7 +299,7 @@ TEST_CASE("A value that a later segment would have kept is recomputed if that se
     const at::Tensor t = v.sin();  // 2, in the group
     const at::Tensor c = t.cos();  // 3
     if (other) return c;
-    return c * v.tan();  // 4, 5: keep 1
+    return c * v.tan();  // 4, 5: tan's backward needs record 1
   };
   PlannedCuts cuts{{.positions = {1, 2, 3}, .groups = {{1, 3}}}};
   cuts.keep = least_list(fn, cuts);
@@ -501,11 +501,11 @@ TEST_CASE("After a difference, replays start from the values that the remaining 
     return memory_report().bytes / kTensorBytes;
   };
   CHECK(kept(1 << 20) == 1);  // exp's result, which is saved unplanned and read by later ops
-  CHECK(kept(3 * kTensorBytes) == 2);  // two segments of three
-  CHECK(kept(0) == 3);                 // two ops each: as much is saved as crosses
+  CHECK(kept(3 * kTensorBytes) == 2);  // two segments of three ops
+  CHECK(kept(0) == 3);                 // segments of two ops, which save as much as crosses
 }
 
-// These tensors are the purpose of the segment's replay, and alive as well.
+// The program holds the tensors that a segment's replay has to make, so they are alive here.
 TEST_CASE("Saved tensors that the program holds do not keep the rest from being cut",
           "[backend][cuts]") {
   const TensorFn base = chain(kTwelve);
@@ -644,7 +644,7 @@ TEST_CASE("Policies and offloaded values go with their segments", "[backend][cut
   cuts.policies = {saves, nullptr, saves, saves};
   check_is(check_other(base, chain(ops), cuts), 4, "aten::atan", "aten::exp");
   cuts.expected = expected_of(base);
-  PlannedCuts without = cuts;  // segments of the rest have no policies
+  PlannedCuts without = cuts;  // segments after the difference have no policies
   without.policies = {saves, nullptr, nullptr, nullptr};
   CHECK(costs_of(chain(ops), cuts) == costs_of(chain(ops), without));
   PlannedCuts listed = four_segments({{0, 2}});
@@ -688,10 +688,10 @@ TEST_CASE("A graph of a tape that differs may be kept", "[backend][cuts]") {
 
 namespace {
 
-/// A step of a random program, which reads values from some steps earlier.
+/// An op of a random program, which reads values from some steps earlier.
 struct Step {
   int kind = 0;
-  size_t a = 0;  // distance to the value, in steps
+  size_t a = 0;  // steps back to the values of the two operands
   size_t b = 0;
 };
 
@@ -775,12 +775,12 @@ class Machine {
   }
 
   Tensors values_;
-  std::vector<bool> may_write_;  // true while no op has saved it
+  std::vector<bool> may_write_;  // per value: true while no op has saved it
   const Tensors& weights_;
   const size_t frozen_;
 };
 
-/// A random program, a variant of it, and cuts.
+/// A random program, with random variants of it and cuts for it.
 class RandomCase {
  public:
   explicit RandomCase(unsigned seed) : random_(seed) {

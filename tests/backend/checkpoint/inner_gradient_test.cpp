@@ -21,7 +21,7 @@ namespace {
 
 using torch::autograd::grad;
 
-/// A step whose regions `region(name, fn)` makes, plain or checkpointed. Returns its result.
+/// Returns a region of `fn`, checkpointed or plain. A Step makes its regions with one of these.
 using RegionMaker = std::function<TensorFn(const std::string& name, const TensorFn& fn)>;
 using Step = std::function<at::Tensor(const at::Tensor& x, const RegionMaker& region)>;
 
@@ -203,8 +203,8 @@ TEST_CASE("A region whose tape was given up is replayed as its forward ran",
   const Step of = [&](const at::Tensor& x, const RegionMaker& region) {
     return region("gives up", [=](const at::Tensor& t) {
       const at::Tensor y = region("gives up inside", [=](const at::Tensor& s) {
-        const at::Tensor same =
-            native_op(first, "for all", Policy::kSave, Keep::kAllRegions)(s);  // no tape has it
+        const at::Tensor same = native_op(first, "for all", Policy::kSave,
+                                          Keep::kAllRegions)(s);  // no tape can hold it
         const at::Tensor copy = save("clone", [](const at::Tensor& a) { return a.clone(); })(same);
         return checkpoint({.name = "innermost"})([=](const at::Tensor&) { return s * 2; })(copy);
       })(t);
@@ -212,10 +212,10 @@ TEST_CASE("A region whose tape was given up is replayed as its forward ran",
     })(x);
   };
   check_gradients_as_plain(of, {.replay = ReplayEngine::kAuto});
-  check_gradients_as_plain(of, {.replay = ReplayEngine::kAuto});  // refused from the start
+  check_gradients_as_plain(of, {.replay = ReplayEngine::kAuto});  // now no tape is recorded
 }
 
-// Programs 321532 and 403720 of backend.fuzz, as is the next test.
+// Found by the C++ suite backend.fuzz (tests/fuzz), programs 321532, 403720; so was the next.
 TEST_CASE("A SAVE call leaves its argument to the replay, tape given up or not",
           "[backend][inner_gradient][tape]") {
   const auto kept_by_call = [](ReplayEngine engine) {
@@ -261,7 +261,7 @@ TEST_CASE("An outer region sees the same of a region inside with its tape and wi
   check_gradients_as_plain(of, {.replay = ReplayEngine::kFunction});
 }
 
-// Program 170283 of backend.fuzz.
+// Found by the C++ suite backend.fuzz (tests/fuzz), program 170283.
 TEST_CASE("A backward inside a SAVE call gets tensors that existed before",
           "[backend][inner_gradient]") {
   const auto check = [](const Step& of) {
@@ -351,7 +351,7 @@ TEST_CASE("A hook that is set after the region does not change a gradient inside
     of(step_input()).sum().backward();
     return x.grad();
   };
-  x.register_hook([](const at::Tensor& g) { return g * 0.9; });  // called in both
+  x.register_hook([](const at::Tensor& g) { return g * 0.9; });  // called with and without a region
   CHECK(same_bits(gradient_of(checkpoint({.name = "r"})(fn)), gradient_of(fn)));
 }
 

@@ -22,7 +22,7 @@ constexpr size_t kBytes = 32 * sizeof(float);  // bytes of a tensor like step_in
 
 using Kept = std::vector<Cuts::Kept>;
 
-/// Returns the first record of that op.
+/// Returns the index of the first record whose op is `op`.
 size_t record_of(const TensorFn& fn, const std::string& op) {
   const std::vector<std::string> ops = ops_of(fn);
   for (size_t i = 0; i < ops.size(); ++i) {
@@ -38,7 +38,7 @@ size_t tensors_kept(const TensorFn& fn, const Cuts& cuts) {
   return memory_report().bytes / kBytes;
 }
 
-/// Counts the tensors that it is given, and how many of them are still wanted.
+/// Counts the tensors that are put into it, and how many of their tickets are alive.
 class CountingStore final : public OffloadStore {
  public:
   std::shared_ptr<Ticket> put(const at::Tensor& tensor) override {
@@ -88,7 +88,7 @@ TEST_CASE("An input of a segment is let go with the last saved tensor that is ma
   const at::Tensor y = checkpoint(with_cuts(cuts))(fn)(step_input());
   CHECK(memory_report().bytes == 2 * kBytes);
   y.sum().backward();
-  CHECK(kept == 1);  // backwards of cos and both exp have run; sin's value is left
+  CHECK(kept == 1);  // b is released, and a is kept for the backward of a.sin()
 }
 
 TEST_CASE("A retained graph keeps the values that its replays start from", "[backend][cuts]") {
@@ -141,8 +141,8 @@ TEST_CASE("A listed value that only the segment wants that made it may be kept b
     a.sigmoid_();                    // 2, which saves its result
     return a.sin().sin().exp() + a;  // 3 to 6: no replay reads the operand of +
   };
-  // Nothing is kept of record 1: sigmoid_ does not run again, since its result is still there when
-  // + has read it.
+  // No result of record 1 is kept, because sigmoid_ does not run again: its result is still there
+  // when + has read it.
   check_cut(fn, {.positions = {1, 2, 3, 4, 5},
                  .groups = {{0, 2}, {2, 4}},
                  .keep = Kept{{.record = 2}, {.record = 3}, {.record = 4}}});
@@ -160,7 +160,7 @@ TEST_CASE("A list of values is what crosses cuts, and nothing else", "[backend][
   more.groups = {{0, 2}};
   check_cut(three_pairs, more);
   CHECK(tensors_kept(three_pairs, more) == 1);
-  // A tensor that a segment reads, but no replay of it, is not kept.
+  // A tensor is not kept if a segment's forward reads it and the segment's replay does not.
   const TensorFn adds = [](const at::Tensor& x) {
     const at::Tensor a = x.sin().exp();
     return (a + 1).sin() + a.tan();
@@ -224,7 +224,7 @@ TEST_CASE("One segment may have a list", "[backend][cuts]") {
   const at::Tensor y = checkpoint(with_cuts(cuts))(three_pairs)(step_input());
   OpCounts counts;
   y.sum().backward();
-  CHECK(counts["aten::exp"] == 2);  // but not the exp whose result is kept
+  CHECK(counts["aten::exp"] == 2);  // The exp whose result is kept does not run.
 }
 
 TEST_CASE("A listed value of a group is offloaded when it is made", "[backend][cuts]") {

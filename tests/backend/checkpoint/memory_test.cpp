@@ -120,7 +120,7 @@ class TwoRegions {
     return checkpoint()(outer)(a, b).sum();
   }
 
-  // The outer function holds one token in its copy of the inner one; the inner region holds
+  // The outer function holds one token in its copy of the inner function; the inner region holds
   // another.
   long live_functions() const { return token_.use_count() - 1; }
 
@@ -210,8 +210,8 @@ TEST_CASE("Without early stop a layer runs once more for each level", "[backend]
 TEST_CASE(
     "Regions that wrap one another run the layer twice, and once more for each op behind them",
     "[backend][memory]") {
-  // With wrapping alone, the outer replay ends at the inner region's input, before the layer. If an
-  // op after the inner region saves its result, the outer replay needs the layer too: 1 + depth.
+  // If no op follows the inner region, the outer replay ends before the layer, at the region's
+  // input. If an op that follows saves its result, each outer replay runs the layer too: 1 + depth.
   const bool op_behind = GENERATE(false, true);
   for (const int depth : {1, 2, 3}) {
     CAPTURE(op_behind, depth);
@@ -392,7 +392,7 @@ TEST_CASE("A tensor of a replay that the function keeps holds no values of the r
                  "forward, got one through a tensor that a function made when it ran again"));
 }
 
-// The context of a function that has not finished saving holds its tensors.
+// While a custom function saves its results, its context holds its tensors.
 TEST_CASE("A replay that has all it needs when a custom function saves its results leaves nothing",
           "[backend][memory]") {
   const at::Tensor x = layer_input();
@@ -439,8 +439,7 @@ TEST_CASE("A region keeps a generator's state only if it drew from it", "[backen
   const int64_t random_bytes =
       graph_heap_bytes(checkpoint(options)(random)) - graph_heap_bytes(random);
   CAPTURE(quiet_bytes, random_bytes);
-  // Memory of the region itself, its argument, the streams of its forward, and two slots with their
-  // places.
+  // Memory of the region itself, its argument, the streams of its forward, and two slots.
   CHECK(quiet_bytes < 3100);
   CHECK(random_bytes >= quiet_bytes + kTwisterBytes);
   CHECK(random_bytes < quiet_bytes + 2 * kTwisterBytes);

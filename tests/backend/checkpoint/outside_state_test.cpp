@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// State outside a region that its function reads and writes: as after one forward, with the
-// gradients of plain code, or an error; never a silently wrong gradient.
+// State outside a region that its function reads and writes. It is as after one forward, with the
+// gradients of plain code, or an error is raised; a gradient is never silently wrong.
 #include <remat/remat.h>
 
 #include "support/catch.h"
@@ -26,7 +26,7 @@ using remat::checkpoint;
 using Tensor = at::Tensor;
 using Tensors = std::vector<Tensor>;
 
-// A model with state: forward(x), and the tensors that must be as after one forward.
+// A model with state: forward(x), and the tensors that must be in the state after one forward.
 struct Stateful {
   std::function<Tensor(const Tensor&)> forward;
   std::function<Tensors()> state;
@@ -51,9 +51,9 @@ Tensor plain_twice(const Stateful& model, const Tensor& x) {
   return model.forward(model.forward(x).sin());
 }
 
-// Outputs, gradients, and the state after forward, backward and a second backward. Empty if
-// autograd raises for a saved tensor written since, as it does where state is written twice before
-// backward.
+// Returns outputs, gradients, and the state after forward, backward and a second backward. Returns
+// nothing if autograd raises because a saved tensor was written, as it does where state is written
+// twice before backward.
 Tensors train(const std::function<Stateful()>& make, const StatefulCall& call) {
   torch::manual_seed(11);
   const Stateful model = make();
@@ -278,7 +278,7 @@ TEST_CASE("Rebinding that keeps the shape raises too, whether the old tensor liv
     CHECK_THAT(
         error_text([&] { y.sum().backward(); }),
         ContainsSubstring("[replay] region 'rnn', slot 0, op 0: expected aten::add.Tensor("));
-    *hidden = Tensor();  // Breaks a cycle, as above.
+    *hidden = Tensor();  // Breaks the cycle of tensor, graph and function.
   }
 }
 

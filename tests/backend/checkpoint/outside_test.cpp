@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Outside tensors that are written after a region has read them: as plain autograd, or an error;
-// never a silently wrong gradient.
+// Outside tensors that are written after a region has read them. Gradients are as in plain
+// autograd, or an error is raised; a gradient is never silently wrong.
 #include <remat/remat.h>
 
 #include "support/catch.h"
@@ -41,7 +41,7 @@ struct Outcome {
   Tensor w_grad;
 };
 
-// Runs `step` on operands with the same values in each call; it returns the output and leaves
+// Runs `step` on operands with the same values in each call. `step` returns the output and leaves
 // gradients in x and w.
 Outcome attempt(bool w_requires_grad,
                 const std::function<Tensor(const Tensor& x, Tensor& w)>& step) {
@@ -93,7 +93,7 @@ const std::vector<Saver> kSavers = {
      /*has_region=*/true},
 };
 
-// A way to write the tensor.
+// A way to write the outside tensor.
 struct Writer {
   const char* name;
   std::function<void(Tensor& w)> run;
@@ -131,7 +131,7 @@ void for_all(const Check& check) {
 
 using Region = std::function<Tensor(const Tensor& x, Tensor& w)>;
 
-// Calls `region` plainly, or checkpointed with w captured.
+// Calls `region` as plain code, or checkpointed with w captured.
 Tensor call(bool checkpointed, const Region& region, const Tensor& x, Tensor& w) {
   if (!checkpointed) return region(x, w);
   return checkpoint(named_block())([region, w](const Tensor& t) {
@@ -280,8 +280,8 @@ TEST_CASE("A step after the last backward is no concern of the graph", "[backend
 
 TEST_CASE("A tensor argument written between forward and backward raises with its position",
           "[backend][outside]") {
-  // It raises even if plain code saves nothing of the tensor (x + w), since the replay would start
-  // from another value.
+  // An error is raised even if plain code saves nothing of the tensor (x + w), since the replay
+  // would start from another value.
   for (const bool saved : {false, true}) {
     CAPTURE(saved);
     const Outcome ours = attempt(true, [&](const Tensor& x, Tensor& w) {
@@ -299,8 +299,8 @@ TEST_CASE("A tensor argument written between forward and backward raises with it
 
 TEST_CASE("An argument that is no leaf raises like a leaf, also where no op is seen",
           "[backend][outside]") {
-  // Nothing of it is saved, so without the check the replay would silently start from another
-  // value.
+  // Nothing of the argument is saved, so without the check the replay would silently start from
+  // another value.
   const bool intercept = GENERATE(true, false);
   CAPTURE(intercept);
   const Outcome ours = attempt(true, [&](const Tensor& x, Tensor& w) {

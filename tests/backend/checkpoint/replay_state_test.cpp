@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // State that a replay must find as its forward found it: random streams, dtypes, flags, autocast,
-// the user's state.
+// and the user's state.
 #include <remat/engine/generator_state.h>
 #include <remat/engine/scope.h>
 #include <remat/remat.h>

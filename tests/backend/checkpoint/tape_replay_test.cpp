@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Replay from a tape: bitwise equal, with one call of the function; and what it refuses.
+// Replay from a tape: bitwise equal, with one call of the function; and what a tape refuses.
 #include <torch/torch.h>
 
 #include <array>
@@ -254,7 +254,7 @@ TEST_CASE("Regions with kAuto get tapes where the region around has one", "[back
   CHECK(tapes_of({.name = "nested auto", .replay = ReplayEngine::kAuto}, false) == 3);
   CHECK(tapes_of({.name = "nested auto, given up", .replay = ReplayEngine::kAuto}, true) == 2);
   CHECK(tapes_of({.name = "nested auto, given up", .replay = ReplayEngine::kAuto}, true) ==
-        0);  // remembered
+        0);  // no tape is tried again
 }
 
 TEST_CASE("An inner tape holds nothing that the outer region makes again", "[backend][tape]") {
@@ -328,7 +328,7 @@ TEST_CASE("A function that a tape cannot replay raises in the forward, or falls 
     const char* name;
     TensorFn fn;
     const char* text;
-    bool is_of_cpu = false;  ///< the host writes the memory, or the CUDA stand-in has no kernel
+    bool is_of_cpu = false;  ///< writes or computes what only the CPU can
   };
   const std::vector<Case> cases = {
       {"sparse", [](const at::Tensor& x) { return x.sin().to_sparse().to_dense().exp(); },
@@ -374,7 +374,7 @@ TEST_CASE("A function that a tape cannot replay raises in the forward, or falls 
   }
 }
 
-// [cpu]: the host writes.
+// [cpu]: the host writes the memory.
 TEST_CASE("A tape holds a few bytes that no op wrote", "[backend][tape][cpu]") {
   const TensorFn fn = [](const at::Tensor& x) {
     at::Tensor factors = torch::empty({8});
@@ -389,7 +389,7 @@ TEST_CASE("A tape holds a few bytes that no op wrote", "[backend][tape][cpu]") {
   check_as_plain(fn, {}, {.name = "r", .replay = ReplayEngine::kTape});
 }
 
-// [cpu]: the host writes.
+// [cpu]: the host writes the memory.
 TEST_CASE("A tape holds memory of which the first op writes parts", "[backend][tape][cpu]") {
   const TensorFn fn = [](const at::Tensor& x) {
     at::Tensor factors = torch::empty({2000});  // as Python's torch.tensor makes it
@@ -410,7 +410,7 @@ TEST_CASE("A tape holds memory of which the first op writes parts", "[backend][t
   }
 }
 
-// [cpu]: the host writes.
+// [cpu]: the host writes the memory.
 TEST_CASE("A tape holds bytes that the host wrote and the first op writes in place",
           "[backend][tape][cpu]") {
   const TensorFn fn = [](const at::Tensor& x) {

@@ -42,7 +42,7 @@ HeadAndBatch head_and_batch() {
   return {head, hidden, torch::randint(0, 512, {64}), {hidden, head.weight}};
 }
 
-/// Returns loss and gradients of `make_loss`, and the peak of the step.
+/// Returns the loss that `make_loss` returns, the gradients of `leaves`, and the peak of the step.
 std::pair<std::vector<Tensor>, int64_t> step(const std::function<Tensor()>& make_loss,
                                              const std::vector<Tensor>& leaves) {
   for (const Tensor& leaf : leaves) leaf.mutable_grad() = Tensor();

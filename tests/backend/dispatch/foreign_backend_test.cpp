@@ -19,7 +19,7 @@ namespace {
 using remat::checkpoint;
 using Tensor = at::Tensor;
 
-// The hooks that LibTorch asks of the backend that has the name, in every backward.
+// In every backward, LibTorch calls the hooks of the backend that owns PrivateUse1.
 struct ForeignHooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return false; }

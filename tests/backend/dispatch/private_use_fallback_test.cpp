@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Choice of the handler of an op at PrivateUse1.
+// Choice of the handler that an op has at PrivateUse1.
 #include "backend/dispatch/private_use_fallback.h"
 
 #include "support/placeholder_probe.h"

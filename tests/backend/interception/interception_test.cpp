@@ -29,7 +29,7 @@ using remat::checkpoint;
 using Tensor = at::Tensor;
 using Names = std::vector<std::string>;
 
-// Records the ops that the scopes of this thread are shown.
+// Records the ops that the scopes of this thread see.
 class Recorder final : public remat::Scope, remat::OpObserver {
  public:
   Recorder() : Scope(Phase::kForward, Ops::kSeen) { set_parts({.ops = this}); }
@@ -114,7 +114,7 @@ TEST_CASE("An op that is defined later is seen", "[backend][interception]") {
   CHECK(same_bits(torch::autograd::grad({y.sum()}, {x})[0], (x * 6).cos() * 6));
 }
 
-// Multiplies all arguments. Boxed, as kernels from Python are.
+// Multiplies all arguments. The kernel is boxed, as kernels from Python are.
 void scale_boxed(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Tensor product = torch::ones({3});
   for (size_t i = 0; i < op.schema().arguments().size(); ++i) {
@@ -168,7 +168,7 @@ TEST_CASE("Interception is off outside regions, after errors, and in user callba
   CHECK_FALSE(remat::interception_is_on());
   CHECK(ops_of([&] {
           checkpoint({.intercept = false})([](const Tensor& t) { return t.sin(); })(x);
-        }) == Names{"aten::sin"});  // seen by the recorder around it
+        }) == Names{"aten::sin"});  // seen by the recorder around the region
 }
 
 TEST_CASE("Thread state that carries the switch to a thread without a region does no harm",

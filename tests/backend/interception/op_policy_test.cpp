@@ -20,7 +20,7 @@ namespace {
 
 int runs = 0;
 
-/// exp(x), whose runs are counted. An op with a derivative, as libraries define them.
+/// exp(x), an op with a derivative as libraries define them. Its runs are counted.
 struct CountedExp : torch::autograd::Function<CountedExp> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
     const at::AutoDispatchBelowADInplaceOrView below;
@@ -268,7 +268,7 @@ TEST_CASE("Rules that match nothing are told", "[backend][policy]") {
   const auto other = make_policy(save_matmuls().op("aten::addmm", Policy::kSave));
   const at::Tensor z = checkpoint({.name = "other", .policy = other})(sin_of)(step_input());
   const at::Tensor y = checkpoint({.name = "r", .policy = policy})(sin_of)(step_input());
-  CHECK(memory_report().unmatched_rules.size() == 1);  // once, and no rules of presets
+  CHECK(memory_report().unmatched_rules.size() == 1);  // once, without rules of presets
   CHECK_THAT(memory_report().str(),
              ContainsSubstring("matched no op or call so far: op 'aten::addmm' -> SAVE (code)"));
 }

@@ -15,8 +15,8 @@ namespace {
 
 using torch::autograd::AutogradContext;
 
-/// x -> x exp(x). Its context has exp(x) as an attribute, too; its backward writes the saved
-/// tensor.
+/// x -> x exp(x). The saved exp(x) is an attribute of the context, too; the backward writes the
+/// saved tensor.
 struct ReadsAttribute : torch::autograd::Function<ReadsAttribute> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
     const at::Tensor kept = x.exp();
@@ -32,7 +32,7 @@ struct ReadsAttribute : torch::autograd::Function<ReadsAttribute> {
   }
 };
 
-/// Likewise, but its backward writes the attribute and reads the saved tensor.
+/// ReadsAttribute, but its backward writes the attribute and reads the saved tensor.
 struct WritesAttribute : torch::autograd::Function<WritesAttribute> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
     return ReadsAttribute::forward(context, x);
@@ -59,7 +59,7 @@ struct WritesFirst : torch::autograd::Function<WritesFirst<times>> {
   }
 };
 
-/// Its backward writes `factor` after it has read it.
+/// The backward writes `factor` after reading it.
 struct WritesFactor : torch::autograd::Function<WritesFactor> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
                             const at::Tensor& factor) {
@@ -99,12 +99,12 @@ SavedTensorsHooks hooks_that(bool copy) {
 
 enum class Where { kNowhere, kAround, kInside };
 
-/// Calls `function` under hooks, in a call of policy `policy`.
+/// `function` as a named call of policy `policy`, in plain code or a region, and under hooks.
 struct Program {
   TensorFn function;
   Policy policy = Policy::kOffload;
   Where where = Where::kInside;
-  bool copy = true;  ///< The hooks copy.
+  bool copy = true;  ///< Whether the hooks copy.
 
   TensorFn in_region(CheckpointOptions options) const {
     const TensorFn called = native_op(function, "call", policy);
@@ -193,7 +193,7 @@ TEST_CASE("A backward does not write one of two copies that a store has brought 
                         .where = Where::kNowhere};
   check_refused(program.in_region({.name = "r", .offload_store = host_memory_store()}),
                 "call 'call' (OFFLOAD), tensor 'saved.0'", "another saved tensor has that memory");
-  // The copies of an engine share memory as the saved tensors did.
+  // The tensors that an engine brings back share memory as the saved tensors did.
   check_same(
       step(program.in_region({.name = "r", .offload_store = offload_engine({.min_bytes = 0})})),
       step(program.plain()));
@@ -201,7 +201,7 @@ TEST_CASE("A backward does not write one of two copies that a store has brought 
 
 TEST_CASE("A backward may write its copy of what another node has read before",
           "[backend][native_op][offload]") {
-  // The product has saved `factor`, too; its backward comes first.
+  // The product saves `factor`, too, and its backward runs before that of WritesFactor.
   const TensorFn fn = [](const at::Tensor& x) {
     const at::Tensor factor = x.detach().exp();
     return WritesFactor::apply(x, factor) * factor;
@@ -213,7 +213,7 @@ TEST_CASE("A backward may write its copy of what another node has read before",
 
 TEST_CASE("A backward does not write what another node has saved", "[backend][hooks]") {
   const int64_t from = GENERATE(0, 1);
-  // exp saves its result, which the custom function saves, too.
+  // exp's node saves the result of exp, and so does the custom function.
   const TensorFn fn = [=](const at::Tensor& x) { return WritesPart::apply(x.exp(), from); };
   const TensorFn nested = [=](const at::Tensor& x) {
     const TensorFn part = [=](const at::Tensor& a) { return WritesPart::apply(a, from); };

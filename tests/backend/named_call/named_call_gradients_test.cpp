@@ -33,7 +33,7 @@ struct ReadsTwice : torch::autograd::Function<ReadsTwice> {
   }
 };
 
-/// Writes its argument and saves it.
+/// Writes its argument in place and saves it.
 struct DoublesInPlace : torch::autograd::Function<DoublesInPlace> {
   static constexpr std::array saved_names{"x"};
   static at::Tensor forward(AutogradContext* ctx, at::Tensor x) {
@@ -190,21 +190,21 @@ TEST_CASE("A weight that is used in several ways gets the gradient of plain code
   for (const Policy first : kPolicies) {
     for (const Policy second : kPolicies) {
       INFO(policy_name(first) << ", " << policy_name(second));
-      check_as_plain(  // the weight is closed over, and so is its transpose
+      check_as_plain(  // the weight and its transpose are captured
           [&](const at::Tensor& x) {
             const auto there = [&](const at::Tensor& t) { return t.matmul(w).tanh(); };
             const auto back = [&](const at::Tensor& t) { return t.matmul(w.t()); };
             return native_op(back, "b", second)(native_op(there, "a", first)(x.sin())).exp();
           },
           {w});
-      check_as_plain(  // as arguments, one of them a bare view; used bare and outside too
+      check_as_plain(  // as arguments, one of them a view made bare; also read by bare ops
           [&](const at::Tensor& x) {
             const at::Tensor h = native_op(times, "a", first)(x.sin(), w);
             const at::Tensor y = native_op(times, "b", second)(h.tanh(), w.t());
             return (y.matmul(w) * w.sum()).tanh();
           },
           {w});
-      check_as_plain(  // one tensor twice, and its square
+      check_as_plain(  // one tensor passed twice, and its square
           [&](const at::Tensor& x) {
             const auto both = [](const at::Tensor& t, const at::Tensor& a, const at::Tensor& b) {
               return t.matmul(a).matmul(b) + t.matmul(a * b);

@@ -31,7 +31,7 @@ const char* kind_name(SavedTensorKind kind) {
   return "?";
 }
 
-/// Hooks that keep copies and record the tensors that they are given.
+/// Hooks that keep copies and record the tensors that they pack and unpack.
 struct LoggingHooks {
   struct Packed {
     std::string text;
@@ -125,7 +125,7 @@ struct HandleProject : torch::autograd::Function<HandleProject> {
   }
 };
 
-/// Its first saved tensor is an argument that the replay makes, its second a value of its own.
+/// The first saved tensor is the argument, which a replay makes; the second is the result of sin.
 at::Tensor sin_cos(const at::Tensor& t) {
   return t.sin().cos();
 }
@@ -206,7 +206,7 @@ TEST_CASE("Results of SAVE calls are unpacked first, in order, then what nodes w
     }
   }
   CHECK(outputs == Log{"output of a", "output of b"});
-  // b also saved the result of a; nodes run from the end.
+  // Nodes run from the end; b saved the result of a and a tensor of its own.
   CHECK(backward == Log{"backward of b", "backward of b", "backward of a"});
 }
 
@@ -279,7 +279,7 @@ TEST_CASE("A guard inside a SAVE call gets what the call saves under it",
   const at::Tensor y =
       checkpoint()([&](const at::Tensor& x) { return save("a", call)(x.cos()); })(step_input());
   CHECK(around.packed == Log{"input"});
-  CHECK(inside.packed == Log{"backward of a"});  // the result of sin; its argument is recomputed
+  CHECK(inside.packed == Log{"backward of a"});  // the result of sin; sin's argument is recomputed
   y.sum().backward();
   CHECK(inside.packed.size() == 1);
   CHECK(inside.unpacked.size() == 1);
@@ -528,8 +528,8 @@ TEST_CASE("A store gets no weight that is saved by way of a handle",
   const at::Tensor w = torch::ones({8, 8}).requires_grad_();
   const auto fn = [&](const at::Tensor& x) { return HandleProject::apply(x.sin(), w).exp(); };
   const at::Tensor y = checkpoint({.offload_store = store})(fn)(step_input());
-  // x is put, since a handle has no arguments from which a replay could fill it, and the result,
-  // which exp reads.
+  // x is put, since a handle has no arguments from which a replay could fill its slot. The result
+  // is put because exp reads it.
   CHECK(store->sizes == std::vector<std::vector<int64_t>>{{4, 8}, {4, 8}});
   check_as_plain(fn, {w}, {.offload_store = store});
 }

@@ -21,7 +21,7 @@ namespace {
 
 using at::Tensor;
 
-/// Calls `probe` when backward passes it.
+/// Calls `probe` when backward reaches it.
 struct Probe : torch::autograd::Function<Probe> {
   static Tensor forward(torch::autograd::AutogradContext* /*ctx*/, const Tensor& x) {
     return x.clone();
@@ -34,8 +34,8 @@ struct Probe : torch::autograd::Function<Probe> {
   static inline std::function<void()> probe;
 };
 
-/// Two branches that share only the function. Bare code reads the result of each branch's SAVE
-/// call, and nothing saves it.
+/// Two branches that share only the region's function. Bare code reads the result of each branch's
+/// SAVE call, and no node saves it.
 struct Step {
   int runs = 0;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> kept{};

@@ -39,7 +39,7 @@ TEST_CASE("Each tensor of a SAVE call has its own fate", "[backend][native_op][l
   })(step_input());
   const MemoryReport report = memory_report();
   INFO(report.str());
-  // x.cos() runs again, the result of sin stays, and a is released; b stays for the bare exp.
+  // x.cos() runs again, sin's result stays, a is released; b stays, because bare exp reads it.
   REQUIRE(report.regions.size() == 1);
   std::vector<std::string> names;
   for (const MemoryRow& row : report.regions[0].rows) {
@@ -79,7 +79,7 @@ TEST_CASE("Results that nobody needs are freed with the function",
     return save("b", [](const at::Tensor& h) { return h + 3; })(main);
   })(x);
   CHECK(meter.current_bytes(default_device()) == block_bytes(static_cast<int64_t>(y.nbytes())));
-  CHECK(memory_report().regions.empty());  // nothing to replay, so the argument is released as well
+  CHECK(memory_report().regions.empty());  // no replay needs the argument
 }
 
 TEST_CASE("The function goes with the last tensor to recompute, though a SAVE call holds others",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Number of runs of named calls in nested regions, and a check that the kept memory is minimal.
+// Number of runs of named calls in nested regions, and a check that kept memory is minimal.
 #include <torch/torch.h>
 
 #include <functional>
@@ -101,8 +101,8 @@ TEST_CASE("SAVE in an inner region keeps nothing beyond what the outer one keeps
 
 namespace {
 
-/// A node of a model. The model is a list of calls, each on results of earlier ones; result 0 is
-/// the input.
+/// A node of a model: a call on results of earlier nodes. Result 0 is the model's input, and result
+/// i + 1 is that of node i.
 struct Node {
   std::string name;
   std::vector<size_t> inputs;
@@ -115,7 +115,7 @@ struct Graph {
   std::vector<Node> nodes;
 };
 
-/// Policy of each node; a bare node has none of its own.
+/// Policy of each node of a graph.
 using Assignment = std::vector<Policy>;
 
 at::Tensor run(const Graph& graph, const Assignment& policies, const at::Tensor& input) {
@@ -129,15 +129,15 @@ at::Tensor run(const Graph& graph, const Assignment& policies, const at::Tensor&
   return values.back();
 }
 
-/// Returns the bytes that must at least stay after the forward, from a plain run; right for calls
-/// that read before they save. They are the storages of
+/// Returns the fewest bytes that can stay after the forward, from a plain run; exact if calls read
+/// their arguments before they save. They are the storages of
 /// - tensors that autograd saves in SAVE calls, except results of RECOMPUTE calls,
 /// - results of SAVE calls that a RECOMPUTE call reads on the way to the last tensor that a replay
 ///   has to make,
 /// - the final result, which the caller holds.
 /// Parameters and the input do not count, as they existed before.
 int64_t least_bytes(const Graph& graph, const Assignment& policies) {
-  Tensors alive;  // so that no address is reused
+  Tensors alive;  // keeps the tensors alive, so that no address is reused
   std::map<const void*, size_t> maker;
   const auto storage_of = [](const at::Tensor& t) -> const void* {
     return t.storage().unsafeGetStorageImpl();

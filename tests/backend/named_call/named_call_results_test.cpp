@@ -180,7 +180,7 @@ TEST_CASE("A result that nobody reads again is a placeholder in the replay",
 
 TEST_CASE("A placeholder has the metadata of what it stands for",
           "[backend][native_op][placeholder]") {
-  for (const bool read : {false, true}) {  // a kept value has it too
+  for (const bool read : {false, true}) {  // if read, h is kept in full
     std::vector<bool> placeholders;
     const auto call = [](const at::Tensor& t) { return (t.exp() + 1).t().to(at::kDouble); };
     const auto fn = [&](const at::Tensor& x) {
@@ -295,7 +295,7 @@ TEST_CASE("Results alias each other in the replay as in the forward",
 
 TEST_CASE("A SAVE call may return an argument or a view of one", "[backend][native_op][results]") {
   const auto check = [](const auto& call) {
-    check_as_plain([&](const at::Tensor& x) {  // views of each kind of tensor
+    check_as_plain([&](const at::Tensor& x) {  // views of tensors of each kind
       const at::Tensor a = save("a", call)(x.sin());
       const at::Tensor b = save("b", call)(save("c", exp_of)(x));
       return (a.exp() * b.cos()).exp() * save("d", call)(x).exp();
@@ -309,7 +309,7 @@ TEST_CASE("A SAVE call may return an argument or a view of one", "[backend][nati
 
 TEST_CASE("An argument that a SAVE call returns is no new memory, though no op has seen it",
           "[backend][native_op][results]") {
-  // The region captures and writes it; a backward inside must use the old value.
+  // The region captures h and writes it; the replay's inner backward must start from the old h.
   const auto in_region = [](const CheckpointOptions& options, bool remat) {
     return [=](const at::Tensor& x) {
       const at::Tensor h = x * 1.5;
@@ -341,8 +341,8 @@ TEST_CASE("A view that a SAVE call returns is found where hooks bring its argume
     const auto without_first = [](const at::Tensor& h) { return h.narrow(0, 1, h.size(0) - 1); };
     return (save("a", without_first)(t) + 1).sin();
   };
-  // The second row begins at byte 64, as aligned as new memory, so its copy also begins there; the
-  // copy of the first row gets its offset again.
+  // Row 2 begins at byte 64, as aligned as new memory, so a copy may begin at offset 0. Row 1
+  // begins at byte 32, so its copy gets an offset again.
   const int64_t first = GENERATE(1, 2);
   const auto with_offset = [first](const TensorFn& of) {
     return TensorFn([=](const at::Tensor& x) { return of(x.exp().narrow(0, first, 4 - first)); });
@@ -395,7 +395,7 @@ TEST_CASE("A SAVE call may save any view of its argument", "[backend][native_op]
       return view(t).pow(2).sum() + view(t).sin().sum();
     };
     check_as_plain([&](const at::Tensor& x) { return (save("a", call)(x.cos()) * x).exp(); });
-    // A view of an argument that is not contiguous.
+    // A view of an argument that is itself not contiguous.
     check_as_plain([&](const at::Tensor& x) {
       return (save("a", call)(x.cos().t().contiguous().t()) * x).exp();
     });

@@ -25,7 +25,7 @@ struct NamesTwice : torch::autograd::Function<NamesTwice> {
   }
 };
 
-/// Saves its argument under these names.
+/// Saves its argument once under each of `names`.
 struct SavesAs : torch::autograd::Function<SavesAs> {
   static inline std::vector<std::string> names;
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
@@ -163,7 +163,7 @@ TEST_CASE("A SAVE call in a SAVE call belongs to it and takes no name",
     return save("a", inner)(save("outer", outer)(x.sin())).exp();
   };
   step(checkpoint()(fn));
-  CHECK(runs == 2);  // each ran once
+  CHECK(runs == 2);  // each ran once, in the forward
   check_as_plain(fn);
 }
 

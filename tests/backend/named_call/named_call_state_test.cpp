@@ -16,7 +16,7 @@ namespace {
 
 using Log = std::vector<std::string>;
 
-/// A number that calls change, and a log of the hook's calls.
+/// A number that calls change, as state; the hook's own calls are logged.
 struct Counter final : StateHook {
   explicit Counter(Log* shared_log = nullptr, std::string hook_name = "")
       : log(shared_log), name(std::move(hook_name)) {}

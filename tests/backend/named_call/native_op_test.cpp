@@ -233,7 +233,7 @@ TEST_CASE("A call kept in all regions is a part of the SAVE call around it",
   const TensorFn inner = [call](const at::Tensor& x) {
     at::Tensor h = x.clone();
     const auto y = native_op(call, "call", Policy::kSave)(h);
-    return y * h.exp().detach();  // reads a tensor that the inner call wrote
+    return y * h.exp().detach();  // reads what the call 'halve' wrote
   };
   check_bitwise([inner](const at::Tensor& x) {
     return checkpoint({.name = "outer"})([inner](const at::Tensor& t) {

@@ -99,8 +99,8 @@ struct NeverLoads : torch::autograd::Function<NeverLoads> {
   }
 };
 
-/// Replaces x, which may be a view, by x * x: autograd makes nodes before it saves for this
-/// function.
+/// Replaces x by x * x. If x is a view, autograd makes nodes before this function's tensors are
+/// saved.
 struct SquareInPlaceOp : torch::autograd::Function<SquareInPlaceOp> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
     auto handle = get_handle(ctx);
@@ -114,7 +114,7 @@ struct SquareInPlaceOp : torch::autograd::Function<SquareInPlaceOp> {
   }
 };
 
-/// Returns x itself, of which autograd makes a view before it saves.
+/// Returns x itself, of which autograd makes a view before it saves the tensors of the handle.
 at::Tensor same(RematHandle handle, const at::Tensor& x) {
   if (auto saved = handle.maybe_load_saved()) return (*saved)[0];
   handle.save_for_backward({{"x", x}});

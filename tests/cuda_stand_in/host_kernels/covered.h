@@ -5,7 +5,7 @@
 
 namespace cuda_stand_in {
 
-/// While alive, launches on this thread count as parts of an op that the host computes.
+/// Launches on this thread are parts of an op that the host computes while this object lives.
 class Covered {
  public:
   Covered();
@@ -14,7 +14,7 @@ class Covered {
   Covered& operator=(const Covered&) = delete;
 };
 
-/// True inside the CUDA kernel of such an op.
+/// True inside the CUDA kernel of an op that the host computes.
 bool is_covered();
 
 /// Counts `what` as a launch that nobody computed, wherever this thread is.

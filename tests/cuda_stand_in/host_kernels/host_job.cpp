@@ -16,7 +16,7 @@
 namespace cuda_stand_in {
 namespace {
 
-/// The results of a call, with the elements of lists one by one; undefined where no tensor is.
+/// Returns the results of a call, with lists split up; undefined where a result is no tensor.
 std::vector<at::Tensor> flat_results(const torch::jit::Stack& stack) {
   std::vector<at::Tensor> all;
   for (const c10::IValue& value : stack) {

@@ -13,8 +13,9 @@ namespace cuda_stand_in {
 /// ordered by streams, as on a GPU. An undefined tensor stays undefined.
 at::Tensor host_view(const at::Tensor& tensor);
 
-/// Returns `argument` as a CPU kernel takes it that runs later. CUDA tensors and the CUDA device
-/// become those of the host. A CPU tensor is copied, because a CUDA kernel reads it at the launch.
+/// Returns `argument` as it is passed to a CPU kernel that runs later. CUDA tensors and the CUDA
+/// device become those of the host. A CPU tensor is copied, because a CUDA kernel reads it at
+/// launch.
 c10::IValue host_argument(const c10::IValue& argument);
 
 /// True for a tensor whose bytes a host view can show.

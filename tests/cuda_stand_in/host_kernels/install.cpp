@@ -14,13 +14,13 @@
 namespace cuda_stand_in {
 namespace {
 
-// Registering over a kernel warns, once per op.
+// Silences the warning that registering over a kernel gives, once per op.
 class Silence final : public c10::WarningHandler {
  public:
   void process(const c10::Warning& /*warning*/) override {}
 };
 
-// Libraries and fused kernels that the stand-in cannot compute.
+// Switches off libraries and fused kernels that the stand-in cannot compute.
 void switch_off_absent_libraries() {
   at::Context& context = at::globalContext();
   context.setUserEnabledCuDNN(false);

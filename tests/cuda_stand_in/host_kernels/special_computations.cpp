@@ -164,7 +164,7 @@ void batch_norm(const OperatorHandle& op, Stack& stack, const at::Generator& /*g
 
 // Arguments: weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights,
 // include_last_offset, padding_idx. Results: output, offset2bag, bag_size, maximum_indices. The CPU
-// leaves the second and the third empty where its backward does without them; CUDA's does not.
+// leaves the second and third empty if its own backward does not need them; CUDA's always does.
 void embedding_bag(const OperatorHandle& op, Stack& stack, const at::Generator& /*generator*/) {
   const Tensor offsets = stack[2].toTensor();
   const int64_t count = stack[1].toTensor().numel();
@@ -179,7 +179,7 @@ void embedding_bag(const OperatorHandle& op, Stack& stack, const at::Generator& 
   }
 }
 
-/// A product with a chosen type of the result: the last argument that is no out argument.
+/// A product whose result has the type that argument `kType` names.
 template <size_t kType>
 void product_of_type(const OperatorHandle& op, Stack& stack, const at::Generator& /*generator*/) {
   const at::ScalarType type = stack[kType].toScalarType();

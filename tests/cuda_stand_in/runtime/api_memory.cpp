@@ -70,7 +70,7 @@ CUDA_STAND_IN_API cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned) {
   return *p ? cudaSuccess : fail(cudaErrorMemoryAllocation);
 }
 
-// Runs queued copies first, since they may name the memory; cudaHostUnregister() does likewise.
+// Runs queued copies first, since they may use the memory; cudaHostUnregister() does so, too.
 CUDA_STAND_IN_API cudaError_t cudaFreeHost(void* p) {
   const LockedRuntime runtime;
   if (!p) return cudaSuccess;

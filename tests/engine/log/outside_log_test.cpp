@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A region knows which bytes from outside it has read, and keeps those before a write.
+// A region knows which bytes from outside it has read, and keeps them before they are overwritten.
 #include <remat/engine/outside_log.h>
 
 #include "support/catch.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The table knows where memory came from, and takes no new memory for memory that is gone.
+// The table knows where memory came from, and does not take new memory for memory that is gone.
 #include <remat/engine/storage_table.h>
 
 #include "support/catch.h"

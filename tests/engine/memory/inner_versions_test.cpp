@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Writes to the inner tensors of a tensor subclass are noticed, and so are other inner tensors.
+// A write to an inner tensor of a tensor subclass is noticed, and so is a replaced inner tensor.
 #include <remat/engine/inner_versions.h>
 
 #include "support/catch.h"
@@ -28,7 +28,7 @@ std::vector<at::Tensor> find_inner_tensors(const at::Tensor& wrapper) {
   return inner_of_wrappers()[wrapper.unsafeGetTensorImpl()];
 }
 
-/// A tensor of a class of its own, with these inner tensors while this object lives.
+/// A tensor of a wrapper class that has these inner tensors while this object lives.
 class Wrapper {
  public:
   explicit Wrapper(std::vector<at::Tensor> inner)

@@ -86,7 +86,7 @@ TEST_CASE("A value gets the alignment that it had", "[engine][memory]") {
   CHECK(alignment_of(got) == 20);
   CHECK(same_bits(got, value));
   CHECK(with_layout(value, TensorLayout(value), kNoAlignment).is_same(value));
-  // No float can begin there.
+  // No float can begin at byte 2.
   CHECK(with_layout(value, TensorLayout(value), 2).is_same(value));
 }
 

@@ -119,8 +119,8 @@ class CountWaits {
 TEST_CASE("A thread that must wait for another's replay waits through the installed runner",
           "[tape][region][threads][cpu]") {
   // The replay draws, so a second thread's replay waits for its turn with the generator. The first
-  // goes on only when the second waits: if it did not wait through the runner, this would run into
-  // the timeout.
+  // replay goes on only when the second waits. If the second did not wait through the runner, this
+  // would run into the timeout.
   torch::manual_seed(1);
   const CountWaits count;
   const Tensor x = torch::rand({64}).requires_grad_();

@@ -39,7 +39,7 @@ class LoggedRegion {
   std::shared_ptr<Region> region_;
 };
 
-/// A replay of such a region.
+/// A replay of the region of a LoggedRegion.
 class LoggedReplay {
  public:
   explicit LoggedReplay(const Region& region) : memory_(region), comparison_(region, memory_) {}

@@ -27,7 +27,7 @@ class NoBody final : public RegionBody {
   }
 };
 
-/// A replay of a region whose forward has saved these tensors, one op after the last of them.
+/// A replay of a region whose forward has saved these tensors and then has run one more op.
 class SavedReplay {
  public:
   explicit SavedReplay(std::vector<at::Tensor> saved, Region::Options options = {.name = "r"},

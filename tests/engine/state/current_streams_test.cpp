@@ -32,7 +32,6 @@ const c10::impl::DeviceGuardImplInterface& cuda() {
   return *c10::impl::getDeviceGuardImpl(c10::kCUDA);
 }
 
-// A new stream.
 c10::Stream new_stream(c10::DeviceIndex device = 0) {
   return cuda().getNewStream({c10::kCUDA, device});
 }
@@ -89,7 +88,7 @@ TEST_CASE("A replay has the device of its forward, and its thread's returns", "[
   const c10::Stream side = new_stream(1);
   std::optional<CurrentStreams> forward;
   {
-    const c10::StreamGuard guard(side);  // its device is current, too
+    const c10::StreamGuard guard(side);  // which makes its device current, too
     forward = CurrentStreams::read();
   }
   CHECK(cuda().getDevice().index() == 0);

@@ -122,7 +122,7 @@ TEST_CASE("While generators replay they draw as at entry; then they go on where 
       const remat::KeptGenerators nested(entry);  // on the same thread, which has the turn
       CHECK(same_bits(at::rand({4}, generator), first));
     }
-    CHECK(present.is_current());  // Nested: back to where this replay was, after the first numbers.
+    CHECK(present.is_current());  // The outer replay goes on after its first numbers.
   }
   CHECK(present.is_current());
 }

@@ -41,7 +41,6 @@ std::vector<int> settings() {
   return values;
 }
 
-// Changes every setting.
 void change_settings() {
   at::Context& context = at::globalContext();
   context.setDeterministicFillUninitializedMemory(!context.deterministicFillUninitializedMemory());

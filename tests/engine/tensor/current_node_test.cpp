@@ -26,7 +26,7 @@ std::tuple<at::Tensor, at::Tensor> written_and_stale(const at::Tensor& x) {
 }
 
 /// The gradients of `base` are 1e8, -1e8 and, through the view, 1. Later nodes run first: if the
-/// view gets its node here, the sum is (1 - 1e8) + 1e8 = 0 in float32; if it got it earlier, (-1e8
+/// view gets its node here, the sum is (1 - 1e8) + 1e8 = 0 in float32; if it had one earlier, (-1e8
 /// + 1e8) + 1 = 1.
 at::Tensor use(const at::Tensor& base, const at::Tensor& view) {
   const at::Tensor large = base * 1e8;

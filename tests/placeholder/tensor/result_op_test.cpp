@@ -30,7 +30,7 @@ TEST_CASE("Direct reads of the memory raise", "[placeholder]") {
       {kMemory, [](const Tensor& x) { (void)x[1].detach().data_ptr(); }},
       {kMemory, [](const Tensor& x) { (void)x.data().data_ptr(); }},
       {kMemory, [](const Tensor& x) { at::toDLPack(x); }},
-      // A plain CPU tensor that was given the placeholder's storage.
+      // A CPU tensor that is set to the placeholder's storage.
       {kMemory,
        [](const Tensor& x) {
          at::empty({0}).set_(x.storage(), 0, {4, 6}, {6, 1}).add_(1);

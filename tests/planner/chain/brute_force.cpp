@@ -14,8 +14,8 @@ namespace remat::test {
 
 namespace {
 
-using Name = std::pair<int, std::string>;  // Region, and tensor or "g:" and tensor; chain tensors:
-                                           // {i, "x"} and {i, "g:x"}
+/// Region and tensor, or region and "g:" with the tensor for a gradient. Region i reads {i, "x"}.
+using Name = std::pair<int, std::string>;
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -33,7 +33,7 @@ bool rerun_reads(const BlockType& type, uint32_t rerun, const std::string& tenso
   return false;
 }
 
-/// Applies the rule that says which ops run again, as long as it changes something.
+/// Removes from `rerun`, over and over, ops whose results no backward and no op in it needs.
 uint32_t drop_dead(const BlockType& type, uint32_t rerun) {
   for (bool changed = true; changed;) {
     changed = false;
@@ -85,7 +85,7 @@ class Machine {
     cost_.peak_bytes = std::max(cost_.peak_bytes, live_ + workspace);
   }
 
-  /// Returns the name of a tensor of a region from `first` to `after`.
+  /// Returns the name of a tensor of a region that takes {first, "x"} and gives {after, "x"}.
   static Name named(const BlockType& type, int first, int after, const std::string& tensor) {
     if (tensor == "in") return {first, "x"};
     if (tensor == type.output) return {after, "x"};

@@ -31,7 +31,7 @@ struct BruteCost {
   int64_t peak_bytes = 0;
 };
 
-/// Returns all plans, if there are at most `limit`; else none.
+/// Returns all plans if there are at most `limit`, otherwise none.
 std::vector<BrutePlan> all_plans(const Profile& profile, size_t limit);
 
 BruteCost replay(const Profile& profile, const BrutePlan& plan);

@@ -30,7 +30,7 @@ uint64_t from_environment(const char* name, uint64_t otherwise) {
   return text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-/// Returns the least time per peak, at the peaks where it falls.
+/// Returns, for each peak that allows a shorter time than all lower peaks, that time.
 std::map<int64_t, double> frontier_of(const Profile& profile, const std::vector<BrutePlan>& plans) {
   std::map<int64_t, double> best;
   for (const BrutePlan& plan : plans) {

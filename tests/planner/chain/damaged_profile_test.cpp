@@ -57,7 +57,7 @@ TEST_CASE("A damaged profile is refused with its line, or is a profile",
   std::vector<std::string> digests;
   for (const auto& path : remat::test::instances("small_")) {
     texts.push_back(remat::test::read_file(path));
-    // Without the expected answers, so that changes hit what is read.
+    // to_json() lacks the expected answers, so mutations hit what is read.
     const Profile profile = Profile::from_json(texts.back());
     texts.push_back(profile.to_json());
     digests.push_back(Profile::from_json(texts[texts.size() - 2]).digest());

@@ -46,7 +46,7 @@ Profile two_regions() {
   return profile;
 }
 
-/// A region of `ops` ops in a row.
+/// A region of `ops` ops, each of which reads the result of the one before it.
 Profile line_profile(int ops) {
   Profile profile;
   BlockType type{"line", 8, true, "", {}};
@@ -114,8 +114,8 @@ TEST_CASE("A region that no gradient passes is refused", "[policy][profile][faul
 
 TEST_CASE("The lower bound leaves out ops that no gradient reaches",
           "[policy][planner][bound][faults]") {
-  // s is not read, so side's backward may run at once, and its 100 bytes of m are freed before the
-  // 100 bytes of workspace are needed: forward of A with m 132, backward of side 132, last's
+  // No op reads s, so side's backward may run at once, and m's 100 bytes are freed before the 100
+  // bytes of workspace are needed. Peaks: A's forward with m 132, side's backward 132, last's
   // backward 8 + 8 + 8 (x_0, t, x_1) + 8 (gradient of t) + 8 + 8 (gradients) + 100 = 148.
   Profile profile;
   ProfileOp side = op_of("side", {"t"}, {{"s", 0}});

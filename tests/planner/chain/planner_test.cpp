@@ -37,7 +37,7 @@ remat::ProfileOp op(const std::string& name, const std::string& in, const std::s
   return made;
 }
 
-/// One region of `ops` ops in a row, each tensor `bytes`: only one tensor crosses at each position.
+/// One region of `ops` ops, each of which reads the one before it; each tensor has `bytes` bytes.
 remat::BlockType line(const std::string& name, int ops, int64_t bytes) {
   remat::BlockType type;
   type.name = name;
@@ -139,8 +139,8 @@ TEST_CASE("Fewer breakpoints cost time and never memory", "[policy][planner]") {
 }
 
 TEST_CASE("A region of many ops is cut where single tensors pass", "[policy][planner][split]") {
-  // 40 ops in a row are cut into parts of 18, 18 and 4; as one region they would be too many to
-  // enumerate.
+  // 40 ops, each of which reads the one before it, are cut into parts of 18, 18 and 4; as one
+  // region they would be too many to enumerate.
   const Planner planner(line_profile(40, 3));
   const Plan plan = planner.plan(planner.budget_bytes("40%"));
   REQUIRE(plan.table.size() == 9);
@@ -155,8 +155,8 @@ TEST_CASE("A region of many ops is cut where single tensors pass", "[policy][pla
 }
 
 TEST_CASE("No cut where a second tensor passes", "[policy][planner][split]") {
-  // Op 30 reads the result of op 10: cuts are left after ops 0 to 10 and 30 to 38. With at most 18
-  // ops these parts have 11 + 20 + 9.
+  // Op 30 reads the result of op 10, so cuts are possible only after ops 0 to 10 and 30 to 38. Ops
+  // 11 to 30 stay one part, although parts of more than 18 are avoided: 11 + 20 + 9.
   Profile profile = line_profile(40, 2);
   profile.block_types[0].ops[30].ins.emplace_back("t10");
   const Plan plan = Planner(profile).plan(1 << 20);

@@ -14,7 +14,7 @@ namespace remat::test {
 struct EagerOp {
   std::string name;
   std::vector<int32_t> reads;
-  std::vector<int64_t> makes;            ///< Bytes; the first has a gradient.
+  std::vector<int64_t> makes;            ///< Bytes of each result; the first result has a gradient
   std::vector<int32_t> saves = {};       ///< Values that the backward needs
   std::vector<int32_t> saves_made = {};  ///< Saved results, as indices into makes
   double us = 1;

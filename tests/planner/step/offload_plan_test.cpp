@@ -40,8 +40,8 @@ OffloadTerms slow_terms(int64_t leaving, int64_t prefetch) {
 
 TEST_CASE("An offloaded value is in memory until it is sent, and again once a replay fetched it",
           "[memory_plan]") {
-  // Values 1 and 2 leave with values 3 and 4; nothing is put after the program has released values
-  // 3 and 4.
+  // Value 1 leaves when value 3 is put, value 2 when value 4 is put. Values 3 and 4 do not leave,
+  // since nothing is put after the program has released them.
   const StepSimulation all = remat::simulate_step(line_step(5), moved(5));
   CHECK(all.peak_bytes == 40);
   CHECK(all.offloaded_bytes == 0);
@@ -68,9 +68,9 @@ TEST_CASE("Copies are hidden by what is computed beside them", "[memory_plan]") 
   for (remat::StepNode& node : profile.nodes) node.us = 10;
   CHECK(remat::simulate_step(profile, moved(5), slow_terms(10, 10)).waited_us == 0);
   for (remat::StepNode& node : profile.nodes) node.us = 4;
-  // Value 2 is fetched when value 4 is asked for, 8 us before its own replay; value 1 after it.
+  // Value 2's fetch begins when value 4 is needed, 8 us before its replay; value 1's follows it.
   CHECK(remat::simulate_step(profile, moved(5), slow_terms(10, 10)).waited_us == 2 + 6);
-  profile.other_us = 50;  // between ops of the forward
+  profile.other_us = 50;  // the time between ops of the forward
   CHECK(remat::simulate_step(profile, moved(5), slow_terms(0, 10)).waited_us == 10 + 10 + 8);
 }
 

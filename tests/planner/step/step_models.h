@@ -17,6 +17,6 @@ StepProfile transformer_step(int layers);
 StepProfile unet_step(int levels);
 StepProfile resnet_step(int blocks);           ///< Batch norm, ReLU in place
 StepProfile encoder_decoder_step(int layers);  ///< Every decoder layer reads the encoder's result.
-StepProfile tied_weight_step(int layers);      ///< A cast weight, used first and last
+StepProfile tied_weight_step(int layers);      ///< A cast weight, read first and last
 
 }  // namespace remat::test

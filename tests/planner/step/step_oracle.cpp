@@ -30,13 +30,13 @@ struct Unit {
   int first, end;  // Segments
 };
 
-/// A place that holds a value for backward: in a segment, or in a group for its units.
+/// Holds a value for backward: as a slot of a segment, or in a group for the units inside it.
 struct Place {
   int unit = 0;
   int value = 0;
   bool alive = true;
   Memory memory;
-  std::set<std::pair<int, int>> depends;  // Home and value of each value from which it is computed
+  std::set<std::pair<int, int>> depends;  // (home, value) of the kept values it is made from
   Memory shared{};                        // memory of the newest value of its storage
 };
 
@@ -126,7 +126,7 @@ class Oracle {
   }
   bool is_given(int v, int unit) const { return keep_.count(v) > 0 && around(home(v), unit); }
 
-  /// Returns the records that a unit runs to compute these values, and the values that it is given.
+  /// Returns the records that `unit` runs to compute `wanted`, and the kept values it starts from.
   std::pair<std::vector<int>, std::set<int>> analyse(int unit, const std::set<int>& wanted) const {
     const int begin = begins_[units_[unit].first];
     const int end = ends_[units_[unit].end - 1];
@@ -175,7 +175,7 @@ class Oracle {
     return of;
   }
 
-  /// Makes places for the slots of segments, then of groups, inner groups first.
+  /// Makes the places for slots of segments, then those of groups, inner groups first.
   void make_places() {
     for (const StepSlot& slot : p_.slots) {
       if (slot.value < 0 || slot.is_dropped() || p_.values[slot.value].maker < 0) {
@@ -211,8 +211,8 @@ class Oracle {
     });
   }
 
-  /// True if the value is offloaded, is the only value of its storage, and is made and never
-  /// overwritten by the step.
+  /// True if the forward keeps the value with OFFLOAD, no other value has its storage, and the
+  /// program does not hold it at the end.
   bool may_leave(int v) const {
     const auto of_storage = std::count_if(p_.values.begin(), p_.values.end(), [&](const auto& of) {
       return of.storage == p_.values[v].storage;
@@ -221,7 +221,7 @@ class Oracle {
            p_.values[v].held_until < records();
   }
 
-  /// If `record` puts a value, the values that the program has released leave.
+  /// If `record` makes a value that is put, values put earlier that the program has released leave.
   void leave(int record, const std::set<int>& wanted, std::map<int, Memory>& in_storage) {
     const auto is_put = [&](int v) { return p_.values[v].maker == record && may_leave(v); };
     if (std::none_of(wanted.begin(), wanted.end(), is_put)) return;
@@ -290,13 +290,13 @@ class Oracle {
     out_.peak_bytes = out_.forward_peak_bytes;
     now_ = p_.end_bytes + more;
     for (auto& [s, memory] : programs_) memory->sum = &now_;
-    for (auto& [v, memory] : root_) {  // From here on now_ counts it
+    for (auto& [v, memory] : root_) {  // now_ counts it from now on.
       memory->sum = &now_;
     }
     for (Memory& memory : old_) memory->sum = &now_;
   }
 
-  /// Kept or given copies of older values share the memory of the newest value of their storage.
+  /// Other kept or given values of a storage also hold the memory of its newest kept value.
   void share_memory() {
     for (const auto& [v, memory] : root_) {
       const int storage = p_.values[v].storage;
@@ -326,7 +326,7 @@ class Oracle {
     throw std::logic_error("a group's slot is dead");
   }
 
-  /// Returns the fetched memory, shared by all that hold it at the time.
+  /// Returns the memory into which `v` is fetched, shared by all that hold it at the time.
   Memory fetched(int v) {
     Memory memory = fetched_[v].lock();
     if (!memory) memory = std::make_shared<Bytes>(&now_, p_.values[v].bytes);
@@ -418,7 +418,7 @@ class Oracle {
     }
   }
 
-  /// Releases the program's memory, of which kept values have their share.
+  /// Drops the storages that the program releases at this node; kept values may still hold them.
   void let_go(int nodes_begun) {
     for (auto at = programs_.begin(); at != programs_.end();) {
       const bool goes = p_.values[at->first].released == nodes_begun;
@@ -461,7 +461,7 @@ class Oracle {
   std::map<int, Memory> shared_;        // Memory of the newest value of its storage, by kept value
   std::map<int, Memory> programs_;      // Storages that the program holds at the forward's end
   mutable std::set<int> read_outside_;  // Values from outside that replays read
-  std::vector<Memory> old_;             // Old bytes of overwritten ones, until the end
+  std::vector<Memory> old_;             // Old bytes of overwritten outside values, until the end
   std::set<int> done_;
 };
 

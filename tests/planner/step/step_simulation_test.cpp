@@ -29,8 +29,8 @@ StepCuts kept(std::vector<int32_t> records) {
 }
 
 TEST_CASE("The forward holds what is kept after the program has let go", "[memory_plan]") {
-  // Values 1 to 3 are saved. The program holds value 1 until record 1, so it is kept from record 2
-  // on; value 2 from record 3 on; value 3 until the end of record 3, the last record.
+  // Values 1 to 3 are saved. The program holds value 1 until record 1, so the plan holds it from
+  // record 2 on, and value 2 from record 3 on. Value 3 is the program's until the end of record 3.
   const StepSimulation result = remat::simulate_step(line_step(4), kept({0, 1, 2}));
   CHECK(result.forward_peak_bytes == 20);
   CHECK(result.kept_bytes == 30);
@@ -65,7 +65,7 @@ TEST_CASE("Tensors that the program lets go are freed with the node that began l
     profile.nodes[node].inside_bytes = 100;
     return remat::simulate_step(profile, kept({0, 1})).peak_bytes;
   };
-  // Values 1 to 3; node 0 frees value 2, node 1 value 1.
+  // Alive are values 1 to 3; node 0 frees value 2, node 1 frees value 1.
   CHECK(peak_in(0, 0) == 120);
   CHECK(peak_in(0, 1) == 130);
   CHECK(peak_in(0, -1) == 130);
@@ -114,7 +114,7 @@ TEST_CASE("Memory that remat holds longer than the program goes with its last de
   CHECK(peaks_of_held(0, kept({0, 1})) == std::pair<int64_t, int64_t>(110, 100));
   CHECK(peaks_of_held(2, kept({0, 1})) == std::pair<int64_t, int64_t>(110, 100));
   CHECK(peaks_of_held(3, kept({0, 1})) == std::pair<int64_t, int64_t>(110, 110));
-  // If recomputed, it has memory of its own until node 1.
+  // If recomputed, value 1 has memory of its own until node 1.
   CHECK(peaks_of_held(0, {}) == std::pair<int64_t, int64_t>(110, 100));
   CHECK(peaks_of_held(2, {}) == std::pair<int64_t, int64_t>(120, 100));
   CHECK(peaks_of_held(3, {}) == std::pair<int64_t, int64_t>(120, 110));
@@ -146,7 +146,7 @@ TEST_CASE("A node that reads only memory from outside has its segment replayed",
   cuts.positions = {2};
   const StepSimulation late = remat::simulate_step(profile, cuts);
   CHECK(late.peak_bytes == 10);
-  // Node 0 reads a slot that record 1 saved from outside: value 1 is alive while value 2 is.
+  // Node 0 now reads a slot of record 1 that is from outside, so segment 0 runs beside value 2.
   profile.slots.push_back({-1, 1, 0});
   const StepSimulation early = remat::simulate_step(profile, cuts);
   CHECK(early.peak_bytes == 20);
@@ -188,8 +188,8 @@ TEST_CASE("A value that crosses is kept by the innermost group around its reader
   const StepSimulation result = remat::simulate_step(line_step(3), cuts);
   CHECK(result.kept_bytes == 10);
   CHECK(result.peak_bytes == 10);  // Value 2 has gone when the group makes value 1.
-  CHECK(result.rerun_us == 1);     // The slot of segment 1 is value 1, which is given.
-  CHECK(result.replays == 4);      // Segment 2, the group, segment 1; segment 0, of no records.
+  CHECK(result.rerun_us == 1);     // Segment 1's slot holds value 1, which the group has.
+  CHECK(result.replays == 4);      // Segments 2, 1 and 0, of which 0 runs no record, and the group.
 }
 
 TEST_CASE("Nested groups run again once for each level", "[memory_plan]") {
@@ -207,13 +207,13 @@ TEST_CASE("Nested groups run again once for each level", "[memory_plan]") {
 }
 
 TEST_CASE("A kept value goes with the last slot that depends on it", "[memory_plan]") {
-  // Two segments of two records; value 2 crosses. Node 0 frees value 3, node 1 value 2, made from
-  // nothing else. A slot on value 3 that lasts to the end keeps value 2 only until then...
+  // Two segments of two records; value 2 crosses. The added slot holds value 3 to the end. Value 3
+  // is made from value 2, which therefore is kept to the end, too.
   StepProfile profile = line_step(4);
   StepCuts cuts = kept({1});
   cuts.positions = {2};
   profile.slots.push_back({3, 3, -1});
-  // ...value 2, value 3 and value 1: at the end all three are alive.
+  // Values 1 to 3 are alive at the end.
   CHECK(remat::simulate_step(profile, cuts).peak_bytes == 30);
 }
 
@@ -246,7 +246,7 @@ TEST_CASE("An op that looks only at shapes asks for nothing", "[memory_plan]") {
   CHECK(result.runs == std::vector<int32_t>{0, 1, 0});
 }
 
-/// Returns a step in which record 1 writes value 1 in place, which becomes value 3.
+/// Returns a step in which record 1 writes value 1 in place, which becomes value 2.
 StepProfile with_write() {
   StepProfile profile = line_step(2);
   profile.records[1].makes.clear();
@@ -266,15 +266,15 @@ TEST_CASE("Without remat saved tensors share their storage, but for copies of wh
           "[memory_plan]") {
   StepProfile profile = with_write();
   CHECK(remat::plain_peak_bytes(profile) == 10);  // value 2 is in the storage of value 1
-  profile.slots.push_back({1, 0, 1});             // saved as it was made, in the same memory
+  profile.slots.push_back({1, 0, 1});  // value 1, saved in the same memory before the write
   CHECK(remat::plain_peak_bytes(profile) == 10);
-  profile.slots.push_back({1, 1, 1});  // saved by the op that overwrites it
+  profile.slots.push_back({1, 1, 1});  // value 1, saved by the op that overwrites it, as a copy
   CHECK(remat::plain_peak_bytes(profile) == 20);
   profile.records[1].forward_bytes = 5;  // Held by the program; autograd's copy exists by then.
   CHECK(remat::plain_peak_bytes(profile) == 20);
   profile.nodes[0].inside_bytes = 7;
   CHECK(remat::plain_peak_bytes(profile) == 27);
-  profile.nodes[1].inside_bytes = 9;  // until here both exist
+  profile.nodes[1].inside_bytes = 9;  // until node 1 both exist
   CHECK(remat::plain_peak_bytes(profile) == 29);
   profile.slots.resize(1);
   CHECK(remat::plain_peak_bytes(profile) == 17);  // node 0 has freed the storage
@@ -288,7 +288,7 @@ TEST_CASE("Values dropped when the function returned are not recomputed", "[memo
   CHECK(remat::plain_peak_bytes(profile) == 17);
   CHECK(remat::simulate_step(profile, {}).runs == std::vector<int32_t>{1, 1});
   profile.slots[0].node = remat::StepSlot::kDropped;
-  CHECK(remat::plain_peak_bytes(profile) == 10);  // in the forward
+  CHECK(remat::plain_peak_bytes(profile) == 10);  // the peak of the forward
   CHECK(remat::simulate_step(profile, {}).runs == std::vector<int32_t>{0, 0});
 }
 
@@ -334,7 +334,7 @@ TEST_CASE("A tensor that the program holds is freed once the program lets go and
   for (const int v : {1, 2}) profile.values[v].released = 0;
   profile.nodes[0].inside_bytes = 3;
   profile.nodes[1].inside_bytes = 4;
-  CHECK(remat::plain_peak_bytes(profile) == 13);  // Node 0 needs it.
+  CHECK(remat::plain_peak_bytes(profile) == 13);  // Node 0 needs value 2.
   profile.slots[0].node = 1;
   CHECK(remat::plain_peak_bytes(profile) == 14);
   profile.slots.clear();
@@ -346,7 +346,7 @@ TEST_CASE("A write copies memory that a slot holds, is given or is from outside"
   held.slots.push_back({1, 1, 1});
   CHECK(remat::simulate_step(held, {}).peak_bytes == 20);
 
-  // A value given to a segment of its own: value 1 is kept, as a copy, and written in a second
+  // Segment 1 starts from value 1, which is kept as a copy. Its replay writes value 2 into a second
   // copy.
   StepCuts cuts = kept({0});
   cuts.positions = {1};
@@ -356,8 +356,7 @@ TEST_CASE("A write copies memory that a slot holds, is given or is from outside"
 }
 
 TEST_CASE("Copies are kept of outside memory that the step overwrites", "[memory_plan]") {
-  // Record 1 writes 6 bytes from outside and saves them; the old contents of 4 of these bytes are
-  // kept.
+  // Record 1 writes 6 bytes from outside and saves them; of their old contents, 4 bytes are kept.
   StepProfile profile = with_write();
   profile.records[1].reads = {0};
   profile.records[1].writes = {{0, 2}};
@@ -366,7 +365,7 @@ TEST_CASE("Copies are kept of outside memory that the step overwrites", "[memory
   const StepSimulation rerun = remat::simulate_step(profile, {});
   CHECK(rerun.kept_bytes == 4);
   CHECK(rerun.peak_bytes == 4 + 6);
-  // The written value is kept: as a copy at once, without the old bytes.
+  // The written value is kept as a copy from the write on; the old bytes are not kept.
   const StepSimulation kept_after = remat::simulate_step(profile, kept({1}));
   CHECK(kept_after.forward_peak_bytes == 6);
   CHECK(kept_after.kept_bytes == 6);
@@ -390,13 +389,13 @@ StepProfile with_part_kept(int32_t saved) {
 TEST_CASE("Memory from outside that is kept in parts is put together for a replay",
           "[memory_plan]") {
   StepProfile profile = with_part_kept(1);
-  CHECK(remat::simulate_step(profile, {}).peak_bytes == 4 + 10);  // Kept whole it is read directly.
+  CHECK(remat::simulate_step(profile, {}).peak_bytes == 4 + 10);  // read directly: kept whole
   profile.values[0].unpacked_bytes = 6;
   const StepSimulation result = remat::simulate_step(profile, {});
   CHECK(result.kept_bytes == 4);
   CHECK(result.peak_bytes == 4 + 6 + 10);
   CHECK(result.peak.phase == StepPhase::kReplay);
-  profile.nodes[0].inside_bytes = 8;  // It is freed when the replay has ended.
+  profile.nodes[0].inside_bytes = 8;  // The bytes put together are freed by now.
   CHECK(remat::simulate_step(profile, {}).peak_bytes == 4 + 10 + 8);
   profile.nodes[0].inside_bytes = 0;
   profile.records[0].reads_data = false;

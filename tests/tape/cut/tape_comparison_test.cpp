@@ -152,7 +152,7 @@ TEST_CASE("Values have the numbers that they have on a tape without cuts", "[tap
   const auto number = [&](uint32_t value) {
     return comparison.value_of_slot({.value = value, .layout = 0});
   };
-  CHECK(number(0) == ExpectedTape::kNoValue);  // It comes from outside.
+  CHECK(number(0) == ExpectedTape::kNoValue);  // Value 0 comes from outside.
   CHECK(number(4) == 4);
   CHECK(comparison.value_of_slot({}) == ExpectedTape::kNoValue);
   comparison.add_memory(/*value=*/2, /*original=*/1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A tape reads as the ops of its function, and shows its values in their layouts.
+// A tape prints as the ops of its function, and knows its values, their layouts and its weights.
 #include <remat/tape/tape.h>
 
 #include "support/catch.h"

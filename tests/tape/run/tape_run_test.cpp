@@ -28,8 +28,8 @@ std::shared_ptr<const CutValue> given_value(uint32_t number, const at::Tensor& t
   return std::make_shared<const CutValue>(number, std::move(kept));
 }
 
-/// A tape whose values are not compared with the forward's, since a replay of such a tape was
-/// right.
+/// A tape whose values are not compared with the forward's, because a replay of an equal tape was
+/// right before.
 RecordedTape trusted_tape(const TensorFn& fn, const std::string& name) {
   RecordedTape(fn, {.name = name}).replay();
   return RecordedTape(fn, {.name = name});
