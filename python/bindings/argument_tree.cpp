@@ -22,8 +22,8 @@
 namespace remat::python {
 namespace {
 
-/// Counts one level of nesting until the result is destroyed. Throws RecursionError when containers
-/// nest too deeply, as in a list that contains itself.
+/// Counts one level of nesting until the returned guard is destroyed. Throws RecursionError when
+/// containers nest too deeply, as in a list that contains itself.
 [[nodiscard]] auto enter_container() {
   if (Py_EnterRecursiveCall(" while a region looks for tensors")) throw python_error();
   return c10::make_scope_exit([] { Py_LeaveRecursiveCall(); });

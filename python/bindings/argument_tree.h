@@ -42,7 +42,7 @@ class ArgumentTree {
   /// tensors. Returns a new reference, or null with Python's error set.
   PyObject* call(PyObject* function, c10::ArrayRef<at::Tensor> tensors) const;
 
-  /// Builds the first argument with `tensors`. Returns a new reference. Throws python_error.
+  /// Returns the first argument, rebuilt with `tensors`, as a new reference. Throws python_error.
   PyObject* build_one(c10::ArrayRef<at::Tensor> tensors) const;
 
   /// Class name of the first leaf that is neither a tensor nor None; empty without such a leaf.
@@ -53,7 +53,7 @@ class ArgumentTree {
   class Builder;
 
   enum class Kind : uint8_t {
-    kLeaf,        ///< object: the argument.
+    kLeaf,        ///< Node::object: the argument.
     kTensor,      ///< object: the subclass, null for Tensor; extra: dict of attributes, or null.
     kTuple,       ///< The children follow.
     kList,        ///< The children follow.
@@ -85,8 +85,8 @@ enum class OutputRule {
   kAnyLeaf,
 };
 
-/// Appends the tensors in `output`. Throws python_error and, for a leaf against the rule,
-/// c10::Error that names `region`, path and class.
+/// Appends the tensors in `output`. Throws python_error and, for a leaf that `rule` forbids,
+/// c10::Error that names `region`, and the leaf's path and class.
 void take_output(PyObject* output, OutputRule rule, const std::string& region,
                  std::vector<at::Tensor>& tensors);
 

@@ -2,11 +2,12 @@
 
 // Work before a region runs: installation in torch, and the comparison of ranks.
 //
-// Note [First use]: `import remat_meta` changes nothing outside of the package. The first call of
-// an entry, such as checkpoint(), patches torch.func.functional_call and torch.compile so that
-// regions notice them, and starts the recordings that the environment requests. An entry is called
-// before any region runs and before a compiler traces a region. The first region that runs installs
-// the rest. _install.py has the Python half. Once all is installed, a call only tests a flag.
+// Note [First use]: `import remat_meta` changes nothing outside of the package. An entry is a
+// function with which users begin, such as checkpoint(). Users call an entry before any region runs
+// and before a compiler traces one. The first call patches torch.func.functional_call and
+// torch.compile so that regions notice them, and starts the recordings that the environment
+// requests. The first region that runs installs the rest. _install.py has the Python half. Once all
+// is installed, a call only tests a flag.
 #pragma once
 
 #include <torch/csrc/python_headers.h>

@@ -39,7 +39,8 @@ namespace remat::python {
 namespace {
 
 /// Calls forward(cuts, recording). `cuts` is the plan of `options` as a handle for
-/// checkpoint(_cuts=...), or None if `options` is null, for a step without a region. Takes the GIL.
+/// checkpoint(_cuts=...); None if `options` is null, which means a step without a region. Takes the
+/// GIL.
 void call_forward(const py::object& forward, const CheckpointOptions* options,
                   StepRecording* recording) {
   const py::gil_scoped_acquire gil;

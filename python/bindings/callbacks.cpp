@@ -39,8 +39,7 @@ PyObject* object_in(const std::any& held) {
 
 /// Wraps `tensor` with the class and attributes of `original`, so that Parameters stay Parameters.
 THPObjectPtr wrap_like(const at::Tensor& tensor, const at::Tensor& original) {
-  // Without a Python object, `original` has no class or attributes to copy; do not create an
-  // object.
+  // Without a Python object, `original` has no class or attributes to copy, so create no object.
   if (!original.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj())
     return returned(THPVariable_Wrap(tensor));
   THPObjectPtr first = returned(THPVariable_Wrap(original));
@@ -165,7 +164,7 @@ class HooksObject {
 
   HooksObject(HooksObject&&) = default;
   HooksObject& operator=(HooksObject&&) = delete;
-  // A scope that is not innermost is leaked, because the scopes inside it refer to it.
+  // Leaks a guard whose scope is not innermost, because the scopes inside that scope refer to it.
   ~HooksObject() {
     while (!open_.empty()) {
       if (!open_.back().is_innermost()) static_cast<void>(open_.back().guard.release());  // NOLINT
@@ -203,7 +202,7 @@ class HooksObject {
   }
 
   struct Open {
-    // Also true on a thread without scopes, as in a forked child, because then no scope is inside.
+    // Also true without any scope, as in a forked child, because then none is open inside this one.
     bool is_innermost() const {
       const Scope* const innermost = Scope::current();
       return thread == std::this_thread::get_id() && (!innermost || innermost == scope);

@@ -13,7 +13,7 @@
 
 namespace remat::python {
 
-/// `capture_context` may be null. Errors of the Python functions are thrown as python_error.
+/// Makes hooks that throw the functions' errors as python_error. `capture_context` may be null.
 SavedTensorsHooks make_saved_tensors_hooks(SharedObject pack, SharedObject unpack,
                                            SharedObject capture_context);
 

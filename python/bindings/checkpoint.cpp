@@ -38,8 +38,8 @@
 namespace remat::python {
 namespace {
 
-/// Identifies a function by its code. Functions that one def or lambda makes are equal, and so are
-/// other callables of one class.
+/// Identifies a function by its code. Functions that one def or lambda makes give equal results,
+/// and so do other callables of one class.
 size_t code_of(PyObject* function) {
   if (PyMethod_Check(function)) function = PyMethod_GET_FUNCTION(function);
   void* const code = PyFunction_Check(function) ? static_cast<void*>(PyFunction_GET_CODE(function))
@@ -230,8 +230,8 @@ PyObject* call_region(const Settings& settings, PyObject* function,
     output = arguments.pass_to(function);
   }
   if (!output) {
-    // Code that torch.compile generates switches grad mode off and later on again. An exception in
-    // between leaves grad mode off, so restore it here.
+    // Code that torch.compile generates switches grad mode off and later on again. If it raises
+    // before that, grad mode stays off, so restore it here.
     c10::GradMode::set_enabled(grad_mode);
     const ErrorAside error;
     region.reset();

@@ -10,7 +10,7 @@
 //   remat::compiled_graph(PyObject graph, str code, Tensor[] read, Tensor(a!)[] written,
 //                         Scalar[] numbers) -> (Tensor[], Scalar[])
 //
-// Regions log this op, tapes replay it, and policies may SAVE it, as any other op. The op calls
+// Regions log this op, tapes replay it, and policies may SAVE it, like any other op. The op calls
 // `graph` with `read`, `written` and `numbers`; a tape with the op keeps `graph` alive. `code`
 // identifies the computation: it stays the same when the graph is compiled again, and a replay with
 // another `code` is a mismatch.
@@ -106,7 +106,7 @@ Results call_graph(PyObject* graph, const c10::List<at::Tensor>& read,
   return made.cast<Results>();
 }
 
-// Keys excluded at the op, so that dispatch modes see only the ops that the graph calls.
+// Keys excluded while the op is called, so that dispatch modes see the graph's ops but not the op.
 constexpr c10::DispatchKeySet kModes({c10::DispatchKey::Python,
                                       c10::DispatchKey::PythonTLSSnapshot});
 

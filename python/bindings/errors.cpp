@@ -23,7 +23,7 @@ PyObject* make_class(PyObject* module, const char* name, const char* doc, PyObje
   return made;  // never freed, like the module
 }
 
-/// Returns the Python exception in `error`; null if `error` is null or holds another exception.
+/// Returns the Python exception in `error`; null if `error` is null or holds no python_error.
 python_error* as_python_error(const std::exception_ptr& error) {
   if (!error) return nullptr;
   try {
@@ -86,7 +86,7 @@ bool handles_stop() {
   for (PyObject* error = value; error && !found;) {
     found = PyErr_GivenExceptionMatches(error, stop_class) != 0;
     error = PyException_GetContext(error);
-    Py_XDECREF(error);  // the exception before still holds it as its context
+    Py_XDECREF(error);  // the previous exception owns it as its context
   }
   Py_XDECREF(type);
   Py_XDECREF(value);

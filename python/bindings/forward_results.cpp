@@ -20,7 +20,7 @@
 namespace remat::python {
 namespace {
 
-/// add_marks() makes this the holder of CallResults. The numbers are indices of marked results.
+/// add_marks() makes this the holder of a CallResults. Marked results are given by their indices.
 struct MarkedResults {
   std::shared_ptr<const void> holder;  // made by take_apart()
   std::vector<size_t> dirty;

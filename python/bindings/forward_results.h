@@ -21,7 +21,7 @@ std::vector<at::Tensor> tensors_of_forward(PyObject* ctx);
 
 struct NamedTensors {
   std::vector<std::string> names;
-  std::vector<at::Tensor> tensors;  ///< Undefined for None.
+  std::vector<at::Tensor> tensors;  ///< An undefined tensor stands for None.
 };
 
 /// Calls ctx.save_for_backward(*named.values()) for a dict {name: Tensor or None}, and returns the

@@ -12,7 +12,7 @@
 
 namespace remat::python {
 
-/// State of a wrapper besides its function. May be shared; use under the GIL.
+/// The state of a wrapper, without its function. Wrappers may share it. Use under the GIL.
 class WrapperState {
  public:
   WrapperState() = default;
@@ -20,7 +20,8 @@ class WrapperState {
   WrapperState& operator=(const WrapperState&) = delete;
   virtual ~WrapperState() = default;
 
-  /// Visits the state's Python objects for the garbage collector, if the state has a single owner.
+  /// Visits the state's Python objects for garbage collection. Called if one wrapper owns the
+  /// state.
   virtual int traverse(visitproc /*visit*/, void* /*argument*/) const { return 0; }
 
   /// The result of __reduce__, as a new reference; null with Python's error set. `function` may be

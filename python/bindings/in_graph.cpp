@@ -131,7 +131,7 @@ bool is_taken_apart(const std::string& name, const std::optional<std::string>& o
   return is_known;
 }
 
-/// `op`: a name such as "aten::add.Tensor".
+/// Takes a name with overload, "aten::add.Tensor".
 bool is_taken_apart(std::string_view op) {
   const size_t dot = op.find('.');
   if (dot == std::string_view::npos) return is_taken_apart(std::string(op), "");

@@ -20,7 +20,7 @@
 namespace remat::python {
 namespace {
 
-constexpr int kMaxDepth = 4;  // nested containers that are searched below an attribute
+constexpr int kMaxDepth = 4;  // levels of containers that are searched below an attribute
 
 /// Appends `object` if it is a tensor, or the tensors in a list, a tuple or the values of a dict.
 void add(PyObject* object, std::vector<at::Tensor>& tensors, int depth = 0) {
@@ -66,7 +66,7 @@ bool is_shared(PyObject* value) {
   return has_hash;
 }
 
-/// Moves attributes that are no tensors from flat.names to flat.others.
+/// Moves those attributes of `object` that are no tensors from flat.names to flat.others.
 void split(PyObject* object, Flat& flat) {
   for (Py_ssize_t i = PyList_GET_SIZE(flat.names.get()); i-- > 0;) {
     PyObject* const name = PyList_GET_ITEM(flat.names.get(), i);
@@ -90,7 +90,7 @@ Flat flat_of(PyObject* object) {
   return parts;
 }
 
-/// Hash of the class's context and of the attributes that are no tensors.
+/// Hash of the context and the attributes that are no tensors, from __tensor_flatten__.
 size_t hash_of(Flat& flat) {
   size_t hash = flat.context.get() ? static_cast<size_t>(PyObject_Hash(flat.context.get())) : 0;
   PyErr_Clear();  // unhashable contexts all hash to -1, so they are not compared

@@ -35,7 +35,7 @@ namespace remat::python {
 namespace {
 
 /// Runs a backward with create_graph outside of regions. Gives its nodes the numbers that they
-/// would have without replays: see Note [Numbers on autograd's threads]. `accumulates`: the
+/// would have without replays: see Note [Numbers on autograd's threads]. `accumulates`: true if the
 /// backward adds to the .grad of leaves.
 pybind11::object run_with_plain_numbers(const pybind11::function& run,
                                         const std::vector<at::Tensor>& roots, bool accumulates,

@@ -145,7 +145,7 @@ class NamedState final : public WrapperState {
   PyObject* show() const override { return PyUnicode_FromString(call.str().c_str()); }
 
   const NamedCall call;
-  const char* const maker;  // the function of this module that creates such objects
+  const char* const maker;  // name of the module's function that makes such objects
 };
 
 using RunCall = PyObject*(const NamedCall&, PyObject*, const CallArguments&);

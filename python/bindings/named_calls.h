@@ -58,9 +58,9 @@ class OpContext {
 /// Returns a new reference, or null with Python's error set; may throw as well.
 PyObject* run_op(const NamedCall& call, PyObject* function, const CallArguments& arguments);
 
-/// Surrounds every call of user code in a region or named call. At its end, ends the handles (see
-/// get_handle()) that were opened on this thread in its lifetime and are still open, as they are
-/// when the traceback of an exception holds them. Use under the GIL.
+/// Surrounds every call of user code in a region or named call. Its destructor ends the handles
+/// (see get_handle()) that this thread opened during its lifetime and that are still open, for
+/// example because an exception's traceback holds them. Use under the GIL.
 class HandleBound {
  public:
   HandleBound();

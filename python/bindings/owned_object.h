@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Owners of Python objects. They may be freed without the GIL, as backward frees parts of a graph.
+// Owners of Python objects. Threads without the GIL may free them, as backward does with a graph.
 #pragma once
 
 #include <torch/csrc/python_headers.h>

@@ -26,8 +26,8 @@ PyObject* object_of(Policy policy);
 /// Adds PolicyTable and the presets.
 void add_policy_table(PyObject* module);
 
-/// Makes a policy from a PolicyTable, the name of a preset, a list of ops to SAVE, or a function. A
-/// function is also put into `keep`. Throws TypeError or ValueError.
+/// Makes a policy from a PolicyTable, the name of a preset, a list of ops to SAVE, or a function.
+/// If `value` is a function, `keep` receives it, too. Throws TypeError or ValueError.
 std::shared_ptr<const RegionPolicy> make_region_policy(PyObject* value, SharedObject& keep);
 
 }  // namespace remat::python

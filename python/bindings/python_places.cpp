@@ -29,7 +29,7 @@ bool runs_python() {
   return Py_IsInitialized() != 0 && PyGILState_GetThisThreadState() != nullptr;
 }
 
-/// Replaces bytes that are not UTF-8, since file names need not be UTF-8.
+/// Returns the text attribute `name` of `code`. Escapes bytes that are not UTF-8, as in file names.
 std::string text_of(PyCodeObject* code, const char* name) {
   const py::object text = py::handle(reinterpret_cast<PyObject*>(code)).attr(name);
   const auto bytes = py::reinterpret_steal<py::bytes>(
@@ -88,7 +88,7 @@ class PythonPlaces final : public SourcePlaces {
 
   std::string torch_;  // folders of packages
   std::string remat_;
-  std::unordered_map<PyCodeObject*, bool> known_;  // true: the program; guarded by the GIL
+  std::unordered_map<PyCodeObject*, bool> known_;  // true: code of the program; guarded by the GIL
 };
 
 }  // namespace

@@ -30,7 +30,7 @@ class PythonState {
   at::impl::PythonTorchFunctionTLS torch_function_;
 };
 
-/// While alive, this thread runs in a copy of `state`. Use under the GIL.
+/// While alive, lets this thread run in a copy of `state`. Use under the GIL.
 class PythonStateScope {
  public:
   explicit PythonStateScope(const PythonState& state);
@@ -40,13 +40,13 @@ class PythonStateScope {
 
  private:
   PyObject* context_ = nullptr;
-  PyObject* functional_calls_ = nullptr;                   // left at the end; may be null
-  PyObject* device_ = nullptr;                             // set again at the end; may be null
-  const at::impl::PythonTorchFunctionTLS torch_function_;  // set again at the end
+  PyObject* functional_calls_ = nullptr;  // the destructor leaves these; may be null
+  PyObject* device_ = nullptr;            // the destructor sets it again; may be null
+  const at::impl::PythonTorchFunctionTLS torch_function_;  // the destructor sets it again
 };
 
-/// While alive, torch.compile compiles the Python code that this thread calls only if that code
-/// requests it. If only the forward were compiled, the replay would save other tensors.
+/// While alive, prevents torch.compile from compiling Python code that this thread calls, unless
+/// that code requests it. If only the forward were compiled, the replay would save other tensors.
 class CompilerAside {
  public:
   CompilerAside();

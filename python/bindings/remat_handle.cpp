@@ -43,8 +43,8 @@ thread_local std::vector<std::shared_ptr<OpenCall>> open_calls;  // the innermos
 thread_local uint64_t calls_opened = 0;
 
 /// Ends the call, which counts as one that threw unless NamedCallScope::finish() ran. Does nothing
-/// on another thread, and while inner calls or regions run; the HandleBound around ends the call
-/// then.
+/// on another thread, and while inner calls or regions run; in these cases the enclosing
+/// HandleBound ends the call.
 void end_call(const std::shared_ptr<OpenCall>& call) noexcept {
   const auto open = std::find(open_calls.begin(), open_calls.end(), call);
   if (open == open_calls.end() || !call->scope->is_innermost()) return;

@@ -208,7 +208,6 @@ void add_memory_meter(py::module_& m) {
       .def("__exit__", [](Meter& meter, const py::args& /*exception*/) { meter.close(); });
 }
 
-/// Adds Recorder, which writes until it is stopped.
 void add_recorder(py::module_& m) {
   py::class_<Recorder>(m, "Recorder", kRecorderDoc)
       .def(py::init(torch::wrap_pybind_function([](const std::string& path, bool source_lines) {

@@ -58,8 +58,8 @@ void set_determinism_check(Settings& settings, PyObject* value) {
   settings.options.determinism = check == "none" ? Determinism::kNone : Determinism::kMetadata;
 }
 
-/// Makes hooks of `value`, which is (pack, unpack), (pack, unpack, capture_context) or an object of
-/// saved_tensors_hooks. The hooks own these functions, which are also appended to `held`.
+/// Makes hooks from `value`, which is (pack, unpack), (pack, unpack, capture_context) or an object
+/// of saved_tensors_hooks. The hooks own these functions, which are also appended to `held`.
 SavedTensorsHooks make_hooks(PyObject* value, std::vector<SharedObject>& held) {
   THPObjectPtr parts(parts_of_hooks(value));
   if (!parts) parts = as_tuple("saved_tensors_hooks", value);
@@ -210,7 +210,7 @@ void apply(const Option& option, Settings& settings, PyObject* value) {
   }
 }
 
-/// Returns the option that is spelled nearly like `name` or ends with it as a word; empty if none.
+/// Returns an option whose spelling is close to `name`, or that ends in _`name`; empty if none.
 std::string nearest_option(std::string_view name) {
   py::list known;
   for (const Option& option : kOptions) {

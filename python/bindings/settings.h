@@ -42,7 +42,7 @@ class Settings final : public WrapperState {
   mutable std::pair<const PyObject*, uint64_t> reported{nullptr, 0};
 };
 
-/// Converts any iterable but a string to a tuple. Throws TypeError that names `name` for others.
+/// Converts any iterable but a string to a tuple. Else throws TypeError that names `name`.
 THPObjectPtr as_tuple(const std::string& name, PyObject* value);
 
 /// Calls `visit("name[i]", item)` for each item of an iterable. Throws TypeError for other values.

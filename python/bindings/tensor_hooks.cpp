@@ -23,7 +23,7 @@ namespace {
 thread_local uint64_t in_forward_only = 0;  // number of SAVE calls that made handles
 
 PyObject* handle_class() {
-  static PyObject* found = nullptr;  // under the GIL
+  static PyObject* found = nullptr;  // guarded by the GIL
   if (found) return found;
   THPObjectPtr module(PyImport_ImportModule("torch.utils.hooks"));
   if (module) found = PyObject_GetAttrString(module, "RemovableHandle");

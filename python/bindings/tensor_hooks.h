@@ -42,7 +42,7 @@ class HookHandleIds {
   bool needed_ = true;
 };
 
-/// While alive, the handles of a replay get the ids that they had in the forward. Use under the
+/// While alive, gives the handles of a replay the ids that they had in the forward. Use under the
 /// GIL.
 class HookHandleIdsAgain {
  public:
@@ -75,7 +75,7 @@ class TensorHookDicts final : public KeptHooks {
     pybind11::object accumulated;  // a copy of the dict of post-accumulate hooks, or null
   };
 
-  /// Calls `visit(hooks, before)` for each dict of the tensor, with its copy. Either may be null.
+  /// Calls `visit(hooks, before)` with each dict of the tensor and its copy. Either may be null.
   template <class Visit>
   static void visit_dicts(const Kept& kept, Visit&& visit);
 

@@ -17,7 +17,7 @@ class REMAT_API BorrowedTensor {
  public:
   explicit BorrowedTensor(const at::Tensor& variable);
 
-  /// Throws if the variable holds another tensor now, or if the tensor was written in place since.
+  /// Throws if the variable holds another tensor than at construction, or the tensor was written.
   void check_unchanged() const;
 
  private:

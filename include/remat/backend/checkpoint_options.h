@@ -40,7 +40,7 @@ struct CheckpointOptions {
   /// use, and `generators`. A region that draws nothing stores nothing.
   bool preserve_rng = true;
 
-  /// Generators that the function draws from besides the default ones. Each must be defined.
+  /// Other generators than the default ones from which the function draws. Each must be defined.
   std::vector<at::Generator> generators{};
 
   /// How a replay is compared with its forward. A difference raises ReplayMismatch in backward.

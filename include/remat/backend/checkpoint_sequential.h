@@ -65,10 +65,10 @@ inline auto run_layers(std::shared_ptr<const std::vector<Layer>> layers, int64_t
 }  // namespace detail
 
 /// Splits a chain of layers into `segments` of equal length (the last one takes the rest) and
-/// checkpoints all but the last, because backward would replay that one at once. Call it as
-/// checkpoint_sequential(segments, options)(layers)(x). The output is bitwise that of the plain
-/// chain. Regions are named options.name + "[i]". Throws ValueError unless 1 <= segments <= number
-/// of layers. Source: torch.utils.checkpoint.checkpoint_sequential.
+/// checkpoints all but the last, which backward would replay at once, without saving memory. Call
+/// it as checkpoint_sequential(segments, options)(layers)(x). The output is bitwise that of the
+/// plain chain. Regions are named options.name + "[i]". Throws ValueError unless 1 <= segments <=
+/// number of layers. Source: torch.utils.checkpoint.checkpoint_sequential.
 inline auto checkpoint_sequential(int64_t segments, CheckpointOptions options = {}) {
   detail::check_options(options, "checkpoint_sequential");
   return [segments, options = std::move(options)](const auto& layers) {

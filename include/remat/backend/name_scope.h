@@ -26,8 +26,7 @@ class REMAT_API NameScope {
   /// True if this thread has an open NameScope.
   static bool is_open();
 
-  /// `name` with the prefixes of the NameScopes that are open in this region's function, outermost
-  /// first.
+  /// `name` with the prefixes of the NameScopes opened in the current region, outermost first.
   static std::string full_name(std::string_view name);
 
  private:

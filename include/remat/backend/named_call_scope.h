@@ -43,8 +43,8 @@ class REMAT_API NamedCallScope {
   bool is_skipped() const { return skipped_; }
   const CallResults& results() const { return results_; }
 
-  /// True if no named call or region is open inside this call on this thread. The call may end only
-  /// then.
+  /// True if no named call or region is open inside this call on this thread. Otherwise the call
+  /// may not end yet.
   bool is_innermost() const;
   /// Throws unless is_innermost(). For a handle's record_outputs(), which ends `call`.
   void check_innermost(const NamedCall& call) const;

@@ -78,8 +78,8 @@ class NamedFunction {
   NamedFunction(NamedCall call, F fn) : call_(std::move(call)), fn_(std::move(fn)) {}
 
   /// Calls fn with `args` and returns its result; in the replay of a SAVE call, returns the result
-  /// without calling fn. Tensors that fn uses or writes are found if they are in `args` themselves
-  /// or in containers that have the trait TensorTree.
+  /// without calling fn. Among `args`, remat sees tensors, and containers of tensors that have the
+  /// trait TensorTree.
   template <class... Args>
   auto operator()(Args&&... args) {
     return run(fn_, std::forward<Args>(args)...);
@@ -118,10 +118,10 @@ class NamedFunction {
 ///
 /// RECOMPUTE: fn runs again in a replay. SAVE: fn does not run again; the tensors that autograd
 /// saved in it are kept, except those among `args` that the replay recomputes anyway, and its
-/// results are kept if recomputed code reads them. OFFLOAD: like SAVE, kept in the region's
-/// offload_store or saved_tensors_hooks. In nested regions SAVE applies to the inner region alone,
-/// so the outer region's replay runs fn again, and the call's results are kept from then on. With
-/// Keep::kAllRegions they are kept from the first forward.
+/// results are kept if recomputed code reads them. OFFLOAD: like SAVE, but the region's
+/// offload_store or saved_tensors_hooks keep the tensors. In nested regions SAVE applies to the
+/// inner region alone, so the outer region's replay runs fn again, and the call's results are kept
+/// from then on. With Keep::kAllRegions they are kept from the first forward.
 ///
 /// fn may be any callable that returns nothing, a Tensor, or a nesting of Tensors. `name` must be
 /// unique in the region, see NameScope. Throws ValueError if `name` or fn is empty; in the region's

@@ -10,8 +10,8 @@ namespace remat {
 /// Names the device PrivateUse1 "remat_meta" for the rest of the process; a second call does
 /// nothing. From then on `torch::Device("remat_meta")` is one device, of index 0, whose tensors
 /// have shapes, strides and dtypes but no data. Forward, backward and optimizer steps run on it
-/// through LibTorch's Meta kernels and a few of remat's. `.to("remat_meta")` drops the data of a
-/// tensor; copying back throws, and so does any op that needs values (`item`, `nonzero`, printing).
+/// through LibTorch's Meta kernels and a few remat kernels. `.to("remat_meta")` drops the data of a
+/// tensor; copying back throws, as does any op that needs values (`item`, `nonzero`, printing).
 ///
 /// Neither loading remat nor its other functions call this, since it changes the process: see Note
 /// [The accelerator] in remat/placeholder/dry_device.h. Call it before several threads use tensors,

@@ -25,8 +25,8 @@ struct AutogradContext;
 
 namespace remat {
 
-/// The named call of a custom function's forward(), from get_handle() to record_outputs(). Lives in
-/// forward(), on its thread. Outside of regions it passes everything through.
+/// The named call of a custom function's forward(), from get_handle() to record_outputs(). Use it
+/// only in forward() and on its thread. Outside of regions it passes everything through.
 ///
 ///   static Tensor forward(AutogradContext* ctx, Tensor x) {
 ///     auto handle = remat::get_handle(ctx, "square", remat::Policy::kSave);
@@ -66,7 +66,7 @@ class REMAT_API RematHandle {
   void save_for_backward(c10::ArrayRef<NamedTensor> tensors);
   void save_for_backward(std::initializer_list<NamedTensor> tensors);
 
-  /// Records the results of the call. forward() must return what this returns.
+  /// Records the results of the call. Returns what forward() must return.
   at::Tensor record_outputs(const at::Tensor& output);
   std::vector<at::Tensor> record_outputs(std::vector<at::Tensor> outputs);
 

@@ -12,11 +12,11 @@ namespace remat {
 
 class UserHooksScope;
 
-/// While alive, `hooks` handle every tensor that autograd saves on this thread, unless a guard
-/// inside this one handles the tensor. A guard around a region gets the region's tensor arguments;
-/// a guard inside a region gets what the code under it saves, which is then not rematerialised.
-/// Must be destroyed on the thread that made it, innermost first. Throws ValueError if pack or
-/// unpack is empty.
+/// While alive, passes every tensor that autograd saves on this thread to `hooks`, unless a guard
+/// opened inside this one handles the tensor. A guard around a region gets the region's tensor
+/// arguments; a guard inside a region gets what the code under it saves, which is then not
+/// rematerialised. Must be destroyed on the thread that made it, innermost first. Throws ValueError
+/// if pack or unpack is empty.
 class REMAT_API SavedTensorsHooksGuard {
  public:
   explicit SavedTensorsHooksGuard(SavedTensorsHooks hooks);

@@ -79,10 +79,10 @@ struct REMAT_API StepSignature {
 /// The function is called exactly once in each step. Ops, backward nodes and memory are logged in
 /// the first steps: the first runs on a tape that is cut while it is recorded, the next ones on
 /// tapes that are cut where few bytes cross (or by a plan, if such a step would exceed the budget).
-/// Then the plan is made. Steps with arguments of other
-/// sizes run with a plan for larger ones, or are measured. A step that meets an op its plan does
-/// not expect is cut every few MB from there on, and the next such step is measured. At most
-/// kMostVariants plans are alive; kMostMeasurements limits the number of measured steps.
+/// Then the plan is made. Steps with arguments of other sizes run with a plan for larger ones, or
+/// are measured. A step that meets an op its plan does not expect is cut every few MB from that op
+/// on, and such steps are measured when they come again. At most kMostVariants plans are alive;
+/// kMostMeasurements limits the number of measured steps.
 ///
 /// Several threads may run steps at once; one step at a time is measured in the process.
 class REMAT_API AutoCheckpoint {
@@ -96,8 +96,8 @@ class REMAT_API AutoCheckpoint {
   AutoCheckpoint& operator=(const AutoCheckpoint&) = delete;
   ~AutoCheckpoint();
 
-  /// Calls checkpoint(*options)(function), or the function alone if `options` is null. If the call
-  /// is measured, `recording` is not null; call recording->enter(module) to say which module runs.
+  /// Calls checkpoint(*options)(fn), or fn alone if `options` is null. If the step is measured,
+  /// `recording` is not null, and recording->enter(module) says which module runs.
   using Forward = std::function<void(const CheckpointOptions* options, StepRecording* recording)>;
 
   /// Runs the forward of a step. Call it in grad mode. Inside a region it just calls `forward`.

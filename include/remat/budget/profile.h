@@ -23,8 +23,8 @@ class REMAT_API StepRunner {
  public:
   virtual ~StepRunner() = default;
 
-  /// Calls checkpoint(options)(function), and holds its result. An implementation may call
-  /// recording->enter(module) to say which module runs.
+  /// Calls checkpoint(options)(function) and holds the result until drop(). An implementation may
+  /// call recording->enter(module) to say which module runs.
   virtual void forward(const CheckpointOptions& options, StepRecording* recording) = 0;
 
   /// Runs backward from the function's result.

@@ -66,8 +66,8 @@ class REMAT_API HeldStorage {
   Parts parts_;
 };
 
-/// Finds the inner tensors of a tensor subclass, with no scope active. Set by the language binding;
-/// may be null.
+/// Finds the inner tensors of a tensor subclass. Called with no scope active. The language binding
+/// sets it; null (the default) finds none.
 using InnerTensors = std::vector<at::Tensor> (*)(const at::Tensor& tensor);
 REMAT_API void set_inner_tensors(InnerTensors find);
 

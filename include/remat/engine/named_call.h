@@ -46,7 +46,7 @@ struct NamedCall {
 
 /// Results of a named call. `tensors`: the result tensors in order. `holder`: the structure that
 /// contained the tensors, without them; null if there is none. Only the code that made the call
-/// reads it.
+/// reads the holder.
 struct CallResults {
   c10::SmallVector<at::Tensor, 2> tensors;
   std::shared_ptr<const void> holder;
@@ -59,15 +59,14 @@ struct Saving {
   enum class State : uint8_t {
     kNotYet,  ///< Autograd will save the tensors later, unless the function fails.
     kMaybe,   ///< Not known: autograd may be saving them, or tensors of another function.
-    kNow,     ///< Autograd is saving tensor `position` of `count`, or has failed to.
+    kNow,     ///< Autograd is saving tensor `position` of `count`, or failed at it.
     kDone,    ///< Autograd has saved the tensors, or never will.
   };
   State state;
   size_t position = 0;
   size_t count = 0;
 };
-/// Returns the state of the saving now. Called while ops run, so it must be fast and must not
-/// throw.
+/// Returns how far the saving is now. Must be fast and must not throw, because ops call it.
 using SavingState = std::function<Saving()>;
 
 }  // namespace remat

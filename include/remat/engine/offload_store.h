@@ -44,8 +44,8 @@ class REMAT_API OffloadStore {
   virtual bool is_exact() const { return true; }
 
   /// Limits that plans respect: on the bytes being copied at one time, and on the bytes stored. The
-  /// result does not have the speeds of copies. nullopt if the store has no size limit, and put()
-  /// and get() finish their copies before they return.
+  /// speeds of copies are not set. nullopt if the store has no size limit, and put() and get()
+  /// finish their copies before they return.
   virtual std::optional<OffloadTerms> limits() const { return std::nullopt; }
 };
 

@@ -134,8 +134,8 @@ class REMAT_API OpInfo {
 };
 
 /// Identifies a tensor's memory: its storage, or the tensor itself if it has none (sparse, opaque,
-/// wrapped by a functorch transform). Null if there are no bytes, or if LibTorch made the tensor
-/// from a number.
+/// wrapped by a functorch transform). Null if the storage has no bytes, or if LibTorch made the
+/// tensor from a number.
 inline const void* memory_of(const at::Tensor& tensor) {
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   if (impl->is_wrapped_number()) return nullptr;

@@ -21,7 +21,7 @@ namespace remat {
 struct StopReplay {};
 
 /// The hooks that some tensors had when keep_hooks() captured them. The destructor restores these
-/// hooks after a replay, as TensorHooks does.
+/// hooks after a replay.
 class REMAT_API KeptHooks {
  public:
   KeptHooks() = default;

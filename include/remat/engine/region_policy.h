@@ -25,7 +25,7 @@ class OpCall;
 class OpInfo;
 enum class RulesAsked : bool;
 
-/// An op that is about to run in a region, as a PolicyFunction sees it. Valid during the call.
+/// An op that is about to run in a region, for a PolicyFunction. Valid until the function returns.
 struct PolicyQuery {
   const OpCall& op;
   /// Name that the op would have as a named call: "block/aten::mm#3".
@@ -70,8 +70,8 @@ class REMAT_API RegionPolicy {
   /// or if the matching rule has another policy. Searches the rules, so use it for reports only.
   const PolicyRule* rule_of(const NamedCall& call) const;
 
-  /// Called when a region begins. Throws c10::ValueError if a rule names an op that does not exist,
-  /// of a library that has registered other ops by now.
+  /// Called when a region begins. Throws c10::ValueError if a rule names an op that does not exist
+  /// although its library has by now registered other ops.
   void check_ops() const;
 
   /// The rules that have not matched so far, except those of presets.

@@ -43,8 +43,8 @@ struct SavedTensorsHooks {
   std::function<std::any(const at::Tensor&)> pack;
   std::function<at::Tensor(const std::any&)> unpack;
   /// Called when a region begins, when a SAVE call saves a tensor, and when the call ends, so that
-  /// the context describes where that tensor came from. current_saved_tensor_info() has the result.
-  /// May be empty.
+  /// each tensor's context describes where the tensor came from. current_saved_tensor_info() has
+  /// the result. May be empty.
   std::function<std::any()> capture_context{};
 };
 

@@ -40,9 +40,9 @@ class MeterState;
 /// innermost first. A meter that is destroyed out of order stops counting at once, but remains the
 /// thread's installed listener until the next meter is destroyed.
 ///
-/// Errors: the constructor throws c10::Error if a torch profiler runs on this thread. Starting one
-/// under a meter fails with torch's "Profiler is already enabled", because allocators report to a
-/// single listener of each thread.
+/// Errors: the constructor throws c10::Error if a torch profiler runs on this thread. Starting a
+/// profiler while a meter lives fails with torch's "Profiler is already enabled", because
+/// allocators report to a single listener of each thread.
 class REMAT_API MemoryMeter {
  public:
   MemoryMeter();

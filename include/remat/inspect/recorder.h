@@ -55,8 +55,8 @@ class REMAT_API Recorder {
   /// Records the current moment under a name, such as the end of a step.
   void mark(std::string_view name);
 
-  /// Records, if a recording is open, that a region is about to run by a plan; once per thread for
-  /// each label and plan. `json` returns the plan as JSON, and is called only if the plan is
+  /// If a Recorder is recording, records that a region is about to run by a plan, once per thread
+  /// for each label and plan. `json` returns the plan as JSON, and is called only if the plan is
   /// recorded.
   static void tell_plan(std::string_view label, const PlannedBytes& planned,
                         const std::function<std::string()>& json);

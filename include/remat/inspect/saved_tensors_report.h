@@ -27,9 +27,9 @@ using GraphNode = decltype(torch::autograd::Edge::function);
 using VisitSaved =
     std::function<void(const GraphNode& node, const std::function<void(const at::Tensor&)>& visit)>;
 
-/// Storages outside of regions that are saved by nodes of the same types.
+/// Storages outside of regions that nodes of the same types save.
 struct NodeSaves {
-  std::string nodes;  ///< Types of the nodes that save each of them: "ExpBackward0, MulBackward0"
+  std::string nodes;  ///< Types of the nodes that save each storage: "ExpBackward0, MulBackward0"
   size_t bytes = 0;
   size_t storages = 0;
 };

@@ -49,7 +49,7 @@ struct OffloadStats {
   int64_t fetched_count = 0;     ///< Number of copies in
   int64_t prefetched_count = 0;  ///< Number of copies in that began before backward asked
   int64_t unused_count = 0;      ///< Number of prefetched storages that were not used
-  int64_t stayed_count = 0;   ///< Number of storages that backward asked for before they had left
+  int64_t stayed_count = 0;   ///< Number of storages that had not left when backward asked for them
   int64_t full_count = 0;     ///< Number of storages that stayed because no memory had room
   double waited_us = 0;       ///< Time that threads waited for copies
   int64_t away_bytes = 0;     ///< Bytes stored now
@@ -63,9 +63,9 @@ struct OffloadStats {
 
 /// Moves the tensors that OFFLOAD calls keep out of the device during the forward, and back during
 /// backward. Once nobody else holds a storage, the next put() starts to copy it out; its device
-/// memory is freed when the copy is done. A storage that backward asks for before it has left stays
-/// on the device. Storages are prefetched in the order in which the last step asked for them if
-/// this step has put the same sizes, otherwise in reverse order of put(). Any thread.
+/// memory is freed when the copy is done. A storage that has not left yet when backward asks for it
+/// stays on the device. Storages are prefetched in the order in which the last step asked for them
+/// if this step has put the same sizes, otherwise in reverse order of put(). Any thread.
 ///
 /// Ticket::get() throws, naming region and call, if a memory has failed or if the tensor was
 /// written in place after put().
@@ -76,7 +76,8 @@ class REMAT_API OffloadEngine : public OffloadStore {
   /// The limits, and the speed of each memory from and to `device`, for a MemoryPlanner. The first
   /// call for a device measures the speed, with copies of up to 32 MiB; make that call before steps
   /// run. If `device` is unset, it is OffloadOptions::device, else the current accelerator, else
-  /// the CPU. Throws if a memory has no room for such a copy, and passes errors of memories on.
+  /// the CPU. Throws ValueError if OffloadOptions::device is of another type. Throws if a memory
+  /// has no room for such a copy, and passes on errors of memories.
   virtual OffloadTerms terms(std::optional<c10::Device> device = std::nullopt) = 0;
 };
 

@@ -18,8 +18,8 @@ struct SimLinkOptions {
 };
 
 /// A link between CPU memories with two threads, on which each copy takes as long as it would on a
-/// link of this speed. A store that uses it throws NotImplementedError from put() for a tensor on
-/// another device.
+/// link of this speed. A store that uses the link throws NotImplementedError from put() for a
+/// tensor on another device.
 REMAT_API std::shared_ptr<CopyLink> sim_link(const SimLinkOptions& options);
 
 }  // namespace remat

@@ -24,7 +24,7 @@ enum class PlaceholderKind : uint8_t {
 struct PlaceholderInfo {
   PlaceholderKind kind = PlaceholderKind::kResult;
   std::string region;  ///< Label of the region, "region 'block3'"; empty for a dry tensor
-  std::string call;    ///< Name of the call whose result it is; empty for a dry tensor
+  std::string call;    ///< Name of the call that returned it; empty for a dry tensor
   std::string op;      ///< Op that made the value, "aten::mm"; may be empty
 };
 

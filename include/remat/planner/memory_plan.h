@@ -21,14 +21,14 @@ struct MemoryPlanOp {
   std::string where;
   uint64_t digest = 0;          ///< Hash of the values that the op reads, makes and writes
   double replay_us = 0;         ///< Time of one recomputation
-  int32_t runs = 0;             ///< Number of runs besides the forward's
+  int32_t runs = 0;             ///< Number of recomputations
   int64_t kept_bytes = 0;       ///< Bytes of results that stay on the device until backward
   int64_t offloaded_bytes = 0;  ///< Bytes of results that are kept by offloading them
   int64_t made_bytes = 0;       ///< Bytes of all results
 };
 
-/// A phase of the step: the forward; the time after it, if its peak is higher; or a top unit (a
-/// segment or group that is in no group) with the backward of its ops.
+/// A phase of the step: the forward; the time between forward and backward, if its peak exceeds the
+/// forward's; or a top unit (a segment or group that is in no group) with the backward of its ops.
 struct MemoryPlanPhase {
   std::string name;  ///< "forward", "after the forward", "segment 3", "segments 4 to 7"
   int64_t peak_bytes = 0;
@@ -73,8 +73,8 @@ struct REMAT_API MemoryPlan {
 
   /// Reads a plan for this profile.
   /// @throws std::invalid_argument `[memory plan] source:line: place: expected ..., got .... What
-  /// to do.` for damaged text, for cuts that cannot run, and for a plan for another profile, with
-  /// the first op that differs.
+  /// to do.` for damaged text, for cuts that cannot run, and for a plan for another profile (the
+  /// message names the first op that differs).
   static MemoryPlan from_json(std::string_view text, const StepProfile& profile,
                               const std::string& source = "plan");
 

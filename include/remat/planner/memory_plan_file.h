@@ -12,7 +12,7 @@
 
 namespace remat {
 
-/// The content of such a file. Copies are independent.
+/// The content of a plan file. Copies are independent.
 struct REMAT_API MemoryPlanFile {
   /// Other facts that the plan depends on, by name: {"torch": "2.11.0", "device": "cpu"}.
   std::map<std::string, std::string> made_with;

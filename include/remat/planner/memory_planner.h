@@ -17,15 +17,15 @@
 namespace remat {
 
 struct REMAT_API MemoryPlannerOptions {
-  OffloadTerms offload{};  ///< OffloadEngine::terms(). Without places, nothing is offloaded
+  OffloadTerms offload{};  ///< From OffloadEngine::terms(); without places, plans offload nothing
   int32_t grid = 32;  ///< Number of budgets for which the search improves the choice of kept values
   /// The refinement of the plans ends after this many simulations. They include a few hundred for
   /// the chain planner's proposals, which always run. With `offload`, a second refinement runs as
   /// many more.
   int32_t evaluations = 6000;
 
-  /// @throws std::invalid_argument if a place of `offload` has no speed, or there is no
-  /// max_leaving_bytes.
+  /// @throws std::invalid_argument if `offload` has places, and a number in it is invalid, or
+  /// max_leaving_bytes or prefetch_bytes is no limit.
   void validate() const;
 };
 
@@ -38,7 +38,7 @@ class REMAT_API MemoryPlanner {
 
   const StepProfile& profile() const;
 
-  /// The plans found, by rising peaks and falling overheads.
+  /// The peaks and overheads of the plans found, by rising peaks and falling overheads.
   const std::vector<MemoryFrontierPoint>& frontier() const;
 
   /// The fastest plan found whose predicted peak is within the budget. A larger budget never gives
@@ -46,7 +46,7 @@ class REMAT_API MemoryPlanner {
   /// @throws std::invalid_argument if the budget is negative.
   MemoryPlan plan(int64_t budget_bytes) const;
 
-  /// Bytes of "8GB", "2.5 GiB", or "60%" of the peak of a step that keeps everything.
+  /// Converts to bytes: "8GB", "2.5 GiB", or "60%" of the peak of a step that keeps everything.
   /// @throws std::invalid_argument for other text.
   int64_t budget_bytes(std::string_view text) const;
 
@@ -60,8 +60,8 @@ class REMAT_API MemoryPlanner {
 
 /// A plan with exactly these cuts, made without a search. Its frontier has only this plan, and its
 /// lower bound is 0. The budget is `budget_bytes`, or the predicted peak if that is more. Throws as
-/// StepProfile::validate, StepCuts::validate and simulate_step do, and std::invalid_argument for
-/// bad terms.
+/// StepProfile::validate, StepCuts::validate and simulate_step do, and as
+/// MemoryPlannerOptions::validate does for `offload`.
 REMAT_API MemoryPlan plan_of_cuts(const StepProfile& profile, const StepCuts& cuts,
                                   int64_t budget_bytes, const OffloadTerms& offload = {});
 

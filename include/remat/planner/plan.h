@@ -54,7 +54,7 @@ struct REMAT_API Plan {
   /// One JSON object, described by planner/chain/schema/plan.schema.json. In an infeasible plan
   /// table and groups are empty, and total_time, overhead, predicted_peak, simulated_peak,
   /// lower_bound and gap are null; least_budget is the smallest budget that fits, least_at the
-  /// place of its peak.
+  /// place of the peak in that budget's plan.
   std::string to_json() const;
 };
 

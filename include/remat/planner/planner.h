@@ -16,8 +16,8 @@
 namespace remat {
 
 struct PlannerOptions {
-  /// Limit on breakpoints for each part of the chain. A limit makes planning faster, but plans may
-  /// then not be optimal. 0 and 1: no limit.
+  /// Limit on the steps of each part's function from memory to least time. A limit makes planning
+  /// faster, but plans may then not be optimal. 0 and 1: no limit.
   size_t max_breakpoints = 0;
 };
 
@@ -43,7 +43,7 @@ class REMAT_API Frontier {
   int64_t no_checkpoint_peak_bytes() const;
   /// The last point within the budget, owned by the frontier; nullptr if no plan fits.
   const FrontierPoint* at(int64_t budget_bytes) const;
-  /// False if breakpoints were dropped, so that times may be slightly above the optimum.
+  /// False if some steps were left out, so that times may be slightly above the optimum.
   bool exact() const { return exact_; }
 
  private:
@@ -70,13 +70,13 @@ class REMAT_API Planner {
   /// Overhead that no schedule within the budget beats; infinity if no schedule fits.
   double lower_bound(int64_t budget_bytes) const;
 
-  /// The plan that people write by hand: it recomputes every layer whole from its input. A layer is
-  /// a merged region if the profile has any; otherwise each region but the last is one. The plan's
+  /// The plan that people write by hand: it recomputes every layer whole from its input. The layers
+  /// are the merged regions, or all regions but the last if the profile merges none. The plan's
   /// budget is its peak.
   Plan layer_checkpoint() const;
 
-  /// Bytes of "2.5GiB", "300 MB", "60%" of the no-checkpoint peak, or a number from 0
-  /// (layer_checkpoint's peak) to 1 (nothing is recomputed), which is torch's memory_budget.
+  /// Converts to bytes: "2.5GiB", "300 MB", "60%" of the peak without checkpoints, or a number like
+  /// torch's memory_budget, from 0 (layer_checkpoint's peak) to 1 (the peak without checkpoints).
   /// @throws std::invalid_argument for other text.
   int64_t budget_bytes(std::string_view text) const;
 

@@ -45,7 +45,7 @@ struct BlockType {
 struct MergePattern {
   std::vector<int> pattern;  ///< Indices into Profile::block_types
   /// Block type of the merged region. Its ops are those of the pattern, in order, with the same
-  /// names and numbers; its tensors may have other names.
+  /// names, times and bytes; its tensors may have other names.
   int block_type = 0;
 };
 

@@ -66,7 +66,7 @@ struct StepSimulation {
   double rerun_us = 0;
   int64_t offloaded_bytes = 0;  ///< Bytes of storages that leave the device
   double waited_us = 0;         ///< Time spent waiting for copies
-  std::vector<int32_t> runs;    ///< Number of runs per record besides the forward's
+  std::vector<int32_t> runs;    ///< For each record, its number of recomputations
   int32_t replays = 0;          ///< Number of units that are replayed
   std::vector<TopUnit> top_units;
 };

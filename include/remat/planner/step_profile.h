@@ -18,7 +18,7 @@ struct StepValue {
   /// The record that makes the value, as a result or by a write; -1 if it comes from outside the
   /// step (argument, weight, constant).
   int32_t maker = -1;
-  int32_t storage = 0;  ///< Index of the storage's first value, perhaps this value
+  int32_t storage = 0;  ///< Index of the storage's first value, maybe this one
   /// Bytes of the storage. For a value from outside, only the bytes that are copied for replays
   /// because the step overwrites the value later.
   int64_t bytes = 0;
@@ -82,8 +82,8 @@ struct StepNode {
   double us = 0;
   /// Most bytes at the node's start and while it fetches its saved tensors.
   int64_t before_bytes = 0;
-  int64_t inside_bytes = 0;  ///< Most bytes while it runs
-  int64_t after_bytes = 0;   ///< Most bytes from its end to the next node's start
+  int64_t inside_bytes = 0;  ///< Most bytes while the node runs
+  int64_t after_bytes = 0;   ///< Most bytes from the node's end to the next node's start
 };
 
 /// Copies are independent, and threads may read one profile at the same time.

@@ -13,7 +13,7 @@ enum class Policy : uint8_t {
   kOffload,    ///< Like kSave, but the region's hooks or OffloadStore keep the values.
 };
 
-/// Which of the regions around a SAVE call do not run the call again.
+/// The regions around a SAVE call whose replays do not run the call again.
 enum class Keep : uint8_t {
   kInnermostRegion,  ///< An outer region's replay runs the call again, and keeps its results.
   kAllRegions,       ///< No replay runs the call again; the forward keeps its results.
@@ -23,7 +23,7 @@ enum class Keep : uint8_t {
 /// of the op, although no policy asked for that.
 enum class ImplicitKeep : uint8_t {
   kKeep,      ///< Keeps the result.
-  kWarnOnce,  ///< Keeps the result, with a warning for the first one in the process.
+  kWarnOnce,  ///< Keeps the result, and warns the first time in the process.
   kError,     ///< The op raises, in the forward.
 };
 

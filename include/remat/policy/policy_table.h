@@ -131,8 +131,8 @@ REMAT_API PolicyTable save_compute_intensive();
 /// SAVEs all ops except pointwise ops and views.
 REMAT_API PolicyTable recompute_pointwise();
 
-/// SAVEs ops whose second run might differ or must not happen: indices and sizes that depend on
-/// data, and collectives. Every policy applies these rules after its own.
+/// SAVEs ops whose second run might differ (results that are indices or sizes that depend on data)
+/// or must not happen (collectives). Every policy applies these rules after its own.
 REMAT_API PolicyTable safe_defaults();
 
 }  // namespace remat

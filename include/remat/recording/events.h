@@ -84,7 +84,7 @@ struct OpEvent {
   uint32_t end_slot = 0;
   uint32_t kept = 0;            ///< Number of tensors saved in the op and kept by SAVE or OFFLOAD
   uint32_t record = kNoRecord;  ///< Record on the region's tape
-  /// True if the region sees this op itself; of a composite op, a region sees only the parts.
+  /// True if `region` sees this op. Of a composite op, a region sees only the ops that it calls.
   bool is_seen = false;
   StringId call = 0;  ///< The SAVE or OFFLOAD call around the op; 0: none, so replays run the op
   StringId keys =

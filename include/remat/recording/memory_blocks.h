@@ -50,7 +50,7 @@ struct MemoryBlock {
   bool is_alive_after(size_t event) const { return begin <= event && event < end; }
 };
 
-/// All blocks in the order of their allocation. A block whose free was not seen lives until its
+/// All blocks in the order of their allocation. A block whose free was not recorded lives until its
 /// address is allocated again.
 REMAT_API std::vector<MemoryBlock> memory_blocks(const Recording& recording);
 

@@ -16,7 +16,7 @@ namespace remat {
 
 /// The likely reason that two ops differ.
 enum class DifferenceCause : uint8_t {
-  kBranch,         ///< Different ops from this one on
+  kBranch,         ///< The ops differ from this op on
   kTraining,       ///< Different ops, one of which is a dropout or a normalisation
   kCast,           ///< Different ops, one of which is a cast
   kOrder,          ///< Equal ops in another order
@@ -48,8 +48,8 @@ struct RecordingDifference {
   std::string region;     ///< Label of the innermost region around the op; "": none
   size_t replay = kNone;  ///< Index of the replay in Recording::replays
   size_t number = 0;      ///< Number of the op, from 0, as in "of op 3" of first_words
-  size_t first = kNone;   ///< The op in Recording::ops of the first recording; kNone: its end
-  size_t second = kNone;  ///< The op in Recording::ops of the second recording; kNone: its end
+  size_t first = kNone;   ///< Index in the first recording's ops; kNone: there are no more ops
+  size_t second = kNone;  ///< Index in the second recording's ops; kNone: there are no more ops
   /// The op in words: "aten::mul.Tensor(float32 [4] on cpu of op 3, float32 [4] on cpu from outside
   /// #1)"; or "the end".
   std::string first_words;
@@ -65,9 +65,9 @@ struct RecordingDifference {
 REMAT_API std::optional<RecordingDifference> first_difference(const Recording& a,
                                                               const Recording& b);
 
-/// Returns the first op that differs for each replay by a function that differs from its forward. A
-/// replay may end early, when all that backward needs is there; this is no difference. Ops of SAVE
-/// and OFFLOAD calls, views, and casts of weights are not compared.
+/// For each replay by a function that differs from its forward, returns the first op that differs.
+/// A replay may end early, when all that backward needs is there; this is no difference. Ops of
+/// SAVE and OFFLOAD calls, views, and casts of weights are not compared.
 REMAT_API std::vector<RecordingDifference> replay_differences(const Recording& recording);
 
 }  // namespace remat
