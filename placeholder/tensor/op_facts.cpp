@@ -3,8 +3,6 @@
 // The table of facts about ops, and queries about schemas.
 #include <remat/placeholder/op_facts.h>
 
-#include <c10/util/StringUtil.h>
-
 #include <algorithm>
 #include <string_view>
 #include <unordered_map>

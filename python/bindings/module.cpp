@@ -7,7 +7,6 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/headeronly/version.h>
 
-#include <memory>
 #include <utility>
 #include <vector>
 

@@ -8,7 +8,6 @@
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pybind.h>
-#include <torch/csrc/utils/pythoncapi_compat.h>
 
 #include <algorithm>
 #include <array>

@@ -7,7 +7,6 @@
 #include <torch/csrc/utils/object_ptr.h>
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>

@@ -7,7 +7,6 @@
 #include <torch/csrc/autograd/python_hook.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/object_ptr.h>
-#include <torch/csrc/utils/pythoncapi_compat.h>
 
 #include <algorithm>
 #include <string_view>

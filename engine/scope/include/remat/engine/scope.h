@@ -3,7 +3,6 @@
 // The thread's stack of scopes, which decide what happens to tensors that autograd saves.
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
 #include <any>
