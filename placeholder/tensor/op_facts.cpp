@@ -147,8 +147,7 @@ bool returns_only_written(const c10::FunctionSchema& schema) {
 }
 
 bool chooses_device(const c10::FunctionSchema& schema) {
-  return std::any_of(schema.arguments().begin(), schema.arguments().end(),
-                     [](const c10::Argument& argument) { return argument.name() == "device"; });
+  return schema.argumentIndexWithName("device").has_value();
 }
 
 }  // namespace remat

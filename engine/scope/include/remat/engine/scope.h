@@ -112,6 +112,9 @@ class REMAT_API Scope {
   /// True if this scope belongs to a replay: the scope is a replay, or was opened inside one.
   bool in_replay() const { return in_replay_; }
 
+  /// in_replay() of this thread's innermost scope; false if there is none.
+  static bool is_in_replay() { return current() && current()->in_replay(); }
+
   /// True if PyTorch's own (Python) hook stack has pairs pushed after this scope began. A saved
   /// tensor reaches those pairs first.
   bool has_python_hooks_inside() const;
