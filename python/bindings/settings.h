@@ -27,6 +27,9 @@ class Settings final : public WrapperState {
   PyObject* reduce(PyObject* function) const override;
   PyObject* show() const override;
 
+  /// `keywords`, or an empty dict.
+  pybind11::dict given() const;
+
   CheckpointOptions options;
   OutputRule output_rule = OutputRule::kTensorsOnly;
 

@@ -14,6 +14,7 @@
 
 #include <remat/engine/hook_count.h>
 
+#include "errors.h"
 #include "owned_object.h"
 
 namespace remat::python {
@@ -23,10 +24,7 @@ thread_local uint64_t in_forward_only = 0;  // number of SAVE calls that made ha
 
 PyObject* handle_class() {
   static PyObject* found = nullptr;  // under the GIL
-  if (found) return found;
-  THPObjectPtr module(PyImport_ImportModule("torch.utils.hooks"));
-  if (module) found = PyObject_GetAttrString(module, "RemovableHandle");
-  if (!found) throw python_error();
+  if (!found) found = imported("torch.utils.hooks", "RemovableHandle");
   return found;
 }
 
