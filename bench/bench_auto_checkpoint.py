@@ -28,7 +28,7 @@ import time
 import budget_models
 import numpy
 import torch
-from peers import parser_of, print_heads, print_row
+from peers import parser_of, print_heads, print_row, same
 from torch.utils import checkpoint as torch_checkpoint
 
 import remat_meta as remat
@@ -78,10 +78,6 @@ class Trained:
 
     def reset(self):
         self.model.module.load_state_dict(self.state)
-
-
-def same(left, right):
-    return len(left) == len(right) and all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
 
 
 def measure(name, plan):

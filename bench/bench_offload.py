@@ -32,7 +32,7 @@ import statistics
 import time
 
 import torch
-from peers import Block, parser_of, print_heads, print_row
+from peers import Block, parser_of, print_heads, print_row, same
 
 import remat_meta as remat
 from remat_meta import _C
@@ -136,8 +136,8 @@ def table_of(model, rounds, gbps):
     for (name, run), (seconds, peak) in zip(runs.items(), measured, strict=True):
         stats = run.store and run.store.stats()
         moved = f"{stats['left_bytes'] / (rounds + 1) / 1e6:.1f} MB" if stats else ""
-        same = all(torch.equal(a, b) for a, b in zip(expected, run.results(run.loss), strict=True))
-        cells = [name, "yes" if same else "no", f"{100 * peak / plain_peak:.0f} %", f"{seconds / plain_s:.2f}"]
+        bitwise = "yes" if same(expected, run.results(run.loss)) else "no"
+        cells = [name, bitwise, f"{100 * peak / plain_peak:.0f} %", f"{seconds / plain_s:.2f}"]
         print_row([*cells, moved, hidden(stats, float(name.split()[1])) if stats else ""])
 
 
@@ -160,7 +160,7 @@ def plans_of(model, rounds, gbps, shares):
                 print(f"| {speed:g} GB/s | {share} % | does not fit |")
                 continue
             planned = remat.checkpoint(plan=plan, offload_store=store)(run.loss)
-            bitwise = all(torch.equal(a, b) for a, b in zip(plain, run.results(planned), strict=True))
+            bitwise = same(plain, run.results(planned))
             before = store.stats()
             steps = [functools.partial(run.step, loss) for loss in (run.loss, planned)]
             (beside_s, _), (seconds, peak) = in_turns(steps, rounds)

@@ -167,6 +167,11 @@ class Expert(torch.nn.Module):
         return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
+def same(left, right):
+    """Says whether two lists of tensors have the same values."""
+    return len(left) == len(right) and all(map(torch.equal, left, right))
+
+
 def gradients(forward, seed, leaves):
     for leaf in leaves:
         leaf.grad = None

@@ -8,7 +8,6 @@
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>

@@ -14,7 +14,6 @@
 #include <remat/engine/offload_hooks.h>
 #include <remat/engine/op_observer.h>
 #include <remat/engine/op_writer.h>
-#include <remat/engine/result_aliases.h>
 #include <remat/engine/saved_original.h>
 #include <remat/engine/saved_tensors_hooks.h>
 #include <remat/engine/storage_bytes.h>

@@ -8,8 +8,6 @@
 #include <c10/util/ArrayRef.h>
 
 #include <optional>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include <remat/engine/named_call.h>

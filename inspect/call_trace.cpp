@@ -17,11 +17,6 @@
 namespace remat {
 namespace {
 
-bool in_replay() {
-  const Scope* const scope = Scope::current();
-  return scope && scope->in_replay();
-}
-
 const char* word_for(Policy policy) {
   switch (policy) {
     case Policy::kSave:
@@ -58,8 +53,8 @@ class CallTrace::Collector final : public TraceSink {
 
   void named_call(const TraceScope& before, const TraceScope& /*after*/, const NamedCall& call,
                   std::string_view what) override {
-    if (what != "begins" || before.is_replay || before.saved_call || in_replay()) return;
-    if (!applies_()) return;
+    if (what != "begins" || before.is_replay || before.saved_call) return;
+    if (Scope::is_in_replay() || !applies_()) return;
     const std::lock_guard<std::mutex> lock(mutex_);
     innermost().push_back(
         {.name = call.name, .policy = call.policy, .metadata = {}, .entries = {}});
@@ -115,7 +110,7 @@ void CallTrace::stop() {
 bool CallTrace::begin_scope(std::string name, std::string metadata) {
   TORCH_CHECK_VALUE(!name.empty(),
                     "[CallTrace] scope: expected a name, must be non-empty, got an empty one.");
-  if (in_replay()) return false;
+  if (Scope::is_in_replay()) return false;
   collector_->begin_scope(std::move(name), std::move(metadata));
   return true;
 }

@@ -7,7 +7,6 @@
 #include <array>
 #include <mutex>
 #include <unordered_map>
-#include <utility>
 
 #include <remat/inspect/allocation_listener.h>
 

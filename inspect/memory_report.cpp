@@ -222,8 +222,8 @@ MemoryReport memory_report() {
 }
 
 std::string MemoryReport::str() const {
-  std::string text = c10::str("remat holds ", with_separators(bytes), " bytes in ", regions.size(),
-                              regions.size() == 1 ? " region" : " regions");
+  std::string text = c10::str("remat holds ", with_separators(bytes), " bytes in ",
+                              count_str(regions.size(), "region"));
   if (implicit_bytes > 0)
     text += c10::str(", ", with_separators(implicit_bytes), " of them kept implicitly");
   text += "\n";

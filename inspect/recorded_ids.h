@@ -18,7 +18,6 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include <remat/engine/op_call.h>
 #include <remat/inspect/source_places.h>

@@ -4,7 +4,6 @@
 #include <remat/inspect/saved_tensors_report.h>
 
 #include <c10/util/StringUtil.h>
-#include <c10/util/irange.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>

@@ -2,8 +2,6 @@
 
 #include "thread_recorder.h"
 
-#include <c10/util/Exception.h>
-
 #include <pthread.h>
 
 #include <exception>

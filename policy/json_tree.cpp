@@ -253,7 +253,7 @@ std::vector<JsonValue> JsonValue::items() const {
   std::vector<JsonValue> all;
   all.reserve(node_->items.size());
   for (const JsonNode& item : node_->items) {
-    all.emplace_back(item, what_, source_, path_ + "[" + std::to_string(all.size()) + "]", advice_);
+    all.emplace_back(item, what_, source_, indexed(path_, all.size()), advice_);
   }
   return all;
 }

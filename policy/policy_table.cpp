@@ -6,7 +6,6 @@
 #include <fnmatch.h>
 
 #include <algorithm>
-#include <array>
 #include <stdexcept>
 #include <utility>
 

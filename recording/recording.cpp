@@ -9,7 +9,6 @@
 #include <limits>
 #include <sstream>
 #include <stdexcept>
-#include <utility>
 
 #include <remat/recording/event_fields.h>
 

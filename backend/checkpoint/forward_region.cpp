@@ -90,11 +90,6 @@ bool is_exact(const CheckpointOptions& options) {
   return true;
 }
 
-bool in_replay() {
-  const Scope* const scope = Scope::current();
-  return scope && scope->in_replay();
-}
-
 CallSettings call_settings(const CheckpointOptions& options) {
   CallSettings calls{
       .implicit_keep = options.implicit_keep,
@@ -268,7 +263,7 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
   SavedTensorEngine::install();
   if (options.intercept) install_interception();
   c10::SmallVector<at::Tensor, 4> replaced;
-  if (in_replay()) replaced = stand_ins(arguments);
+  if (Scope::is_in_replay()) replaced = stand_ins(arguments);
   const c10::ArrayRef<at::Tensor> inputs = replaced.empty() ? arguments : replaced;
   CallSettings calls = call_settings(options);
   std::optional<TapeTrust> trust;

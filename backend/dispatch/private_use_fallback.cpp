@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include <remat/placeholder/op_facts.h>
 #include <remat/placeholder/placeholder_op.h>
 
 namespace remat {
@@ -46,12 +47,6 @@ bool takes_tensors(const c10::FunctionSchema& schema) {
                      [](const c10::Argument& argument) {
                        return argument.type()->repr_str().find("Tensor") != std::string::npos;
                      });
-}
-
-/// True for an op that is dispatched by a device argument, not by its tensors; its composite kernel
-/// makes a tensor on that device, and fills it by ops that reach the fallback.
-bool chooses_device(const c10::FunctionSchema& schema) {
-  return schema.argumentIndexWithName("device").has_value();
 }
 
 bool is_shadowed_by_composite(const c10::OperatorHandle& op) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include <remat/budget/plan_cuts.h>
 #include <remat/planner/measuring_cuts.h>

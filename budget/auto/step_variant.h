@@ -8,7 +8,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include <remat/budget/auto_checkpoint.h>
 #include <remat/budget/memory_budget.h>

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <compare>
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>

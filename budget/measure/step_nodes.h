@@ -6,7 +6,6 @@
 #include <ATen/record_function.h>
 
 #include <cstdint>
-#include <memory>
 #include <utility>
 #include <vector>
 

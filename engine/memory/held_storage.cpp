@@ -8,7 +8,6 @@
 
 #include <remat/engine/flattened_tensor.h>
 #include <remat/engine/op_call.h>
-#include <remat/engine/tensor_layout.h>
 #include <remat/engine/unseen.h>
 
 namespace remat {

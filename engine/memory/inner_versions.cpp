@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include <remat/engine/flattened_tensor.h>
 #include <remat/engine/held_storage.h>
 #include <remat/engine/op_call.h>
 #include <remat/engine/tensor_layout.h>

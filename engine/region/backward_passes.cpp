@@ -19,7 +19,6 @@
 #include <remat/engine/blocking_wait.h>
 #include <remat/engine/region.h>
 #include <remat/engine/scope.h>
-#include <remat/engine/tensor_layout.h>
 
 namespace remat {
 namespace {

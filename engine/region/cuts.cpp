@@ -6,7 +6,6 @@
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 
-#include <algorithm>
 #include <tuple>
 #include <vector>
 

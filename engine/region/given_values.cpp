@@ -8,11 +8,9 @@
 
 #include <algorithm>
 #include <map>
-#include <utility>
 
 #include <remat/engine/op_call.h>
 #include <remat/engine/region.h>
-#include <remat/engine/tensor_layout.h>
 
 namespace remat {
 namespace {

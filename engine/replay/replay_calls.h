@@ -7,8 +7,6 @@
 #include <c10/util/ArrayRef.h>
 
 #include <cstddef>
-#include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 

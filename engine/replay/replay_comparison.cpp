@@ -6,7 +6,6 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include <remat/engine/replay_mismatch.h>

@@ -10,7 +10,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <utility>
 
 #include <remat/engine/current_node.h>
 #include <remat/engine/held_storage.h>

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include <remat/engine/op_call.h>

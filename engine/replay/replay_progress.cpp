@@ -7,7 +7,6 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
-#include <utility>
 
 #include <remat/engine/op_writer.h>
 #include <remat/engine/replay_mismatch.h>

@@ -6,7 +6,6 @@
 #include <c10/util/Exception.h>
 
 #include <atomic>
-#include <utility>
 #include <vector>
 
 #include <remat/engine/region_label.h>

@@ -14,7 +14,6 @@
 
 #include <remat/engine/backward_observer.h>
 #include <remat/engine/region_body.h>
-#include <remat/engine/scope.h>
 #include <remat/engine/torch_compat.h>
 
 namespace remat {

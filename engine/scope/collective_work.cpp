@@ -13,7 +13,6 @@
 
 #include <remat/engine/blocking_wait.h>
 #include <remat/engine/held_storage.h>
-#include <remat/engine/scope.h>
 
 namespace remat {
 namespace {

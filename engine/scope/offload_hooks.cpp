@@ -9,7 +9,6 @@
 #include <c10/util/Exception.h>
 
 #include <any>
-#include <utility>
 
 #include <remat/engine/offload_store.h>
 #include <remat/engine/tensor_layout.h>

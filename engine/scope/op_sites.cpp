@@ -7,8 +7,6 @@
 #include <c10/util/StringUtil.h>
 #include <c10/util/irange.h>
 
-#include <remat/engine/scope.h>
-
 namespace remat {
 
 std::string OpSites::now() const {

@@ -163,7 +163,7 @@ bool is_recomputing() {
   for (const Scope* scope = current_scope; scope; scope = scope->previous()) {
     if (scope->ops()) scope->ops()->phase_was_asked();
   }
-  return current_scope && current_scope->in_replay();
+  return Scope::is_in_replay();
 }
 
 }  // namespace remat

@@ -8,7 +8,6 @@
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 
-#include <algorithm>
 #include <cstring>
 #include <mutex>
 #include <optional>

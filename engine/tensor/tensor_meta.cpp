@@ -5,7 +5,6 @@
 
 #include <c10/core/GradMode.h>
 
-#include <algorithm>
 #include <cstring>
 
 #include <remat/engine/flattened_tensor.h>

@@ -10,7 +10,6 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/result_type.h>
 #include <c10/core/DispatchKeySet.h>
-#include <c10/util/Exception.h>
 
 #include <cstddef>
 #include <initializer_list>

@@ -111,34 +111,22 @@ Pair weight_norm_backward(const Tensor& /*grad*/, const Tensor& v, const Tensor&
 
 /// Only the shape of the statistics is certain here, because for half-precision inputs their dtype
 /// is float or not, depending on the weights.
-Triple batch_norm_results(const Tensor& input, bool training) {
+template <class... Statistics>
+Triple batch_norm(const Tensor& input, const OptionalTensor& /*weight*/,
+                  const OptionalTensor& /*bias*/, Statistics... /*running*/, bool training,
+                  double /*momentum*/, double /*eps*/) {
   const int64_t channels = training ? input.size(1) : 0;
   return {at::empty_like(input), at::empty({channels}, input.options()),
           at::empty({channels}, input.options())};
 }
 
-Triple batch_norm(const Tensor& input, const OptionalTensor& /*weight*/,
-                  const OptionalTensor& /*bias*/, const OptionalTensor& /*mean*/,
-                  const OptionalTensor& /*var*/, bool training, double /*momentum*/,
-                  double /*eps*/) {
-  return batch_norm_results(input, training);
-}
-
-Triple batch_norm_legit(const Tensor& input, const OptionalTensor& /*weight*/,
-                        const OptionalTensor& /*bias*/, const Tensor& /*mean*/,
-                        const Tensor& /*var*/, bool training, double /*momentum*/, double /*eps*/) {
-  return batch_norm_results(input, training);
-}
-
-Triple batch_norm_no_stats(const Tensor& input, const OptionalTensor& /*weight*/,
-                           const OptionalTensor& /*bias*/, bool training, double /*momentum*/,
-                           double /*eps*/) {
-  return batch_norm_results(input, training);
-}
-
-Tensor channel_grad(const Tensor& input, int64_t channels, const OptionalTensor& weight) {
-  const bool given = weight && weight->defined();
-  return at::empty({channels}, given ? weight->options() : input.options());
+/// Gradients of an input, and of a weight and a bias with a number per channel.
+Triple channel_grads(const Tensor& input, int64_t channels, const OptionalTensor& weight,
+                     std::array<bool, 3> mask) {
+  const auto options = weight && weight->defined() ? weight->options() : input.options();
+  return {mask[0] ? at::empty_like(input) : Tensor(),
+          mask[1] ? at::empty({channels}, options) : Tensor(),
+          mask[2] ? at::empty({channels}, options) : Tensor()};
 }
 
 Triple batch_norm_backward(const Tensor& /*grad*/, const Tensor& input,
@@ -147,10 +135,7 @@ Triple batch_norm_backward(const Tensor& /*grad*/, const Tensor& input,
                            const OptionalTensor& /*save_mean*/,
                            const OptionalTensor& /*save_invstd*/, bool /*train*/, double /*eps*/,
                            std::array<bool, 3> mask) {
-  const int64_t channels = input.size(1);
-  return {mask[0] ? at::empty_like(input) : Tensor(),
-          mask[1] ? channel_grad(input, channels, weight) : Tensor(),
-          mask[2] ? channel_grad(input, channels, weight) : Tensor()};
+  return channel_grads(input, input.size(1), weight, mask);
 }
 
 Triple layer_norm(const Tensor& input, IntArrayRef normalized, const OptionalTensor& /*weight*/,
@@ -183,9 +168,7 @@ Triple group_norm_backward(const Tensor& /*grad*/, const Tensor& input, const Te
                            const Tensor& /*rstd*/, const OptionalTensor& weight, int64_t /*batch*/,
                            int64_t channels, int64_t /*pixels*/, int64_t /*groups*/,
                            std::array<bool, 3> mask) {
-  return {mask[0] ? at::empty_like(input) : Tensor(),
-          mask[1] ? channel_grad(input, channels, weight) : Tensor(),
-          mask[2] ? channel_grad(input, channels, weight) : Tensor()};
+  return channel_grads(input, channels, weight, mask);
 }
 
 int64_t at_or_last(IntArrayRef values, size_t index) {
@@ -247,9 +230,9 @@ void add_layer_kernels(DryKernelTable& table) {
   add("aten::_fft_c2r", &fft_c2r);
   add("aten::_weight_norm_interface", &weight_norm);
   add("aten::_weight_norm_interface_backward", &weight_norm_backward);
-  add("aten::native_batch_norm", &batch_norm);
-  add("aten::_native_batch_norm_legit", &batch_norm_legit);
-  add("aten::_native_batch_norm_legit.no_stats", &batch_norm_no_stats);
+  add("aten::native_batch_norm", &batch_norm<const OptionalTensor&, const OptionalTensor&>);
+  add("aten::_native_batch_norm_legit", &batch_norm<const Tensor&, const Tensor&>);
+  add("aten::_native_batch_norm_legit.no_stats", &batch_norm<>);
   add("aten::native_batch_norm_backward", &batch_norm_backward);
   add("aten::native_layer_norm", &layer_norm);
   add("aten::native_layer_norm_backward", &layer_norm_backward);

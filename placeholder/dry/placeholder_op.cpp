@@ -10,7 +10,6 @@
 #include <c10/core/DispatchKeySet.h>
 #include <c10/util/Exception.h>
 
-#include <optional>
 #include <string>
 
 #include <remat/placeholder/op_facts.h>

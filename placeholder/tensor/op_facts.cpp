@@ -3,8 +3,6 @@
 // The table of facts about ops, and queries about schemas.
 #include <remat/placeholder/op_facts.h>
 
-#include <c10/util/StringUtil.h>
-
 #include <algorithm>
 #include <string_view>
 #include <unordered_map>
@@ -149,8 +147,7 @@ bool returns_only_written(const c10::FunctionSchema& schema) {
 }
 
 bool chooses_device(const c10::FunctionSchema& schema) {
-  return std::any_of(schema.arguments().begin(), schema.arguments().end(),
-                     [](const c10::Argument& argument) { return argument.name() == "device"; });
+  return schema.argumentIndexWithName("device").has_value();
 }
 
 }  // namespace remat

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <tuple>
-#include <unordered_set>
 
 #include "keep_hull.h"
 

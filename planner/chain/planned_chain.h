@@ -6,7 +6,6 @@
 #include <span>
 
 #include <remat/planner/chain.h>
-#include <remat/planner/planner.h>
 #include <remat/planner/schedule.h>
 
 namespace remat::detail {

@@ -314,10 +314,6 @@ std::string quoted(const std::string& name) {
   return "'" + name + "'";
 }
 
-std::string indexed(const std::string& path, size_t index) {
-  return path + "[" + std::to_string(index) + "]";
-}
-
 int64_t output_bytes(const BlockType& type) {
   for (const ProfileOp& op : type.ops) {
     if (op.outs[0].name == type.output) return op.outs[0].bytes;

@@ -28,8 +28,7 @@ int64_t output_bytes(const BlockType& type);
 /// A number with at most ten digits: "0.5", "1e+300".
 std::string in_digits(double value);
 
-/// Parts of fault texts: "'attn'" and "chain[3]".
+/// Part of a fault's text: "'attn'".
 std::string quoted(const std::string& name);
-std::string indexed(const std::string& path, size_t index);
 
 }  // namespace remat::detail

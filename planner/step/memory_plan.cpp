@@ -3,7 +3,6 @@
 // Memory plans as text.
 #include <remat/planner/memory_plan.h>
 
-#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 

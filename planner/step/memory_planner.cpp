@@ -21,12 +21,6 @@ namespace {
 
 using detail::StepGraph;
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 /// Gives ops of one kind the median of their times, because noise would otherwise make each region
 /// a type of its own.
 StepProfile with_pooled_times(StepProfile profile) {
@@ -39,21 +33,18 @@ StepProfile with_pooled_times(StepProfile profile) {
          {&StepRecord::forward_us, &StepRecord::replay_us, &StepRecord::backward_us}) {
       std::vector<double> times;
       for (const size_t j : records) times.push_back(profile.records[j].*time);
-      const double pooled = median(std::move(times));
-      for (const size_t j : records) profile.records[j].*time = pooled;
+      const auto median = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+      std::nth_element(times.begin(), median, times.end());
+      for (const size_t j : records) profile.records[j].*time = *median;
     }
   }
   return profile;
 }
 
-MemoryPlannerOptions validated(MemoryPlannerOptions options) {
-  options.validate();
-  return options;
-}
-
-StepProfile validated(StepProfile profile) {
-  profile.validate();
-  return profile;
+template <class Checked>
+Checked validated(Checked given) {
+  given.validate();
+  return given;
 }
 
 double step_us_of(const StepProfile& profile) {

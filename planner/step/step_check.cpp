@@ -25,10 +25,6 @@ constexpr size_t max_count = 1000000;
   throw Fault{path, expected, std::to_string(got), "Measure the step again."};
 }
 
-std::string item(const std::string& path, size_t index) {
-  return path + "[" + std::to_string(index) + "]";
-}
-
 void check_bytes(const std::string& path, int64_t bytes) {
   if (bytes >= 0 && bytes <= max_bytes) return;
   throw Fault{path, "0 to 2^50 bytes", std::to_string(bytes), "Give bytes."};
@@ -59,7 +55,7 @@ class StepCheck {
     for (size_t j = 0; j < profile_.records.size(); ++j) record(j);
     for (size_t v = 0; v < made_.size(); ++v) {
       if (made_[v]) continue;
-      throw Fault{item("values", v) + ".maker", "a record that makes the value, or -1",
+      throw Fault{indexed("values", v) + ".maker", "a record that makes the value, or -1",
                   std::to_string(profile_.values[v].maker) + ", which does not",
                   "Measure the step again."};
     }
@@ -107,7 +103,7 @@ class StepCheck {
 
   void value(size_t v) const {
     const StepValue& value = profile_.values[v];
-    const std::string path = item("values", v);
+    const std::string path = indexed("values", v);
     const size_t records = profile_.records.size();
     check_index(path + ".maker", value.maker, -1, records);
     check_index(path + ".storage", value.storage, 0, profile_.values.size());
@@ -136,7 +132,7 @@ class StepCheck {
     const bool is_held =
         first.maker >= 0 && value.held_until == static_cast<int32_t>(profile_.records.size());
     if (value.released == first.released && (is_held || value.released < 0)) return;
-    refuse(item("values", v) + ".released",
+    refuse(indexed("values", v) + ".released",
            "one number for all values of a storage, -1 of one that the program does not "
            "hold when the forward has ended",
            value.released);
@@ -144,18 +140,18 @@ class StepCheck {
 
   void record(size_t j) {
     const StepRecord& record = profile_.records[j];
-    const std::string path = item("records", j);
+    const std::string path = indexed("records", j);
     numbers(record, path);
     for (size_t i = 0; i < record.reads.size(); ++i)
-      known(item(path + ".reads", i), record.reads[i]);
+      known(indexed(path + ".reads", i), record.reads[i]);
     for (size_t i = 0; i < record.makes.size(); ++i) {
-      made(item(path + ".makes", i), record.makes[i], j);
+      made(indexed(path + ".makes", i), record.makes[i], j);
       if (profile_.values[record.makes[i]].storage != record.makes[i])
-        throw Fault{item(path + ".makes", i), "the first value of a storage",
+        throw Fault{indexed(path + ".makes", i), "the first value of a storage",
                     std::to_string(record.makes[i]), "Name what is written in writes."};
     }
     for (size_t i = 0; i < record.writes.size(); ++i)
-      write(item(path + ".writes", i), record.writes[i], j);
+      write(indexed(path + ".writes", i), record.writes[i], j);
   }
 
   static void numbers(const StepRecord& record, const std::string& path) {
@@ -195,7 +191,7 @@ class StepCheck {
 
   void slot(size_t i) const {
     const StepSlot& slot = profile_.slots[i];
-    const std::string path = item("slots", i);
+    const std::string path = indexed("slots", i);
     check_index(path + ".value", slot.value, -1, profile_.values.size());
     check_index(path + ".record", slot.record, 0, profile_.records.size());
     check_index(path + ".node", slot.node, StepSlot::kDropped, profile_.nodes.size());
@@ -208,7 +204,7 @@ class StepCheck {
 
   void node(size_t i) const {
     const StepNode& node = profile_.nodes[i];
-    const std::string path = item("nodes", i);
+    const std::string path = indexed("nodes", i);
     check_index(path + ".record", node.record, 0, profile_.records.size());
     check_time(path + ".us", node.us);
     check_bytes(path + ".before_bytes", node.before_bytes);
@@ -237,7 +233,7 @@ void check_positions(const StepCuts& cuts, int32_t records) {
       last = position;
       continue;
     }
-    throw Fault{item("positions", i),
+    throw Fault{indexed("positions", i),
                 "a record after " + std::to_string(last) + " and before " + std::to_string(records),
                 std::to_string(position), plan_again};
   }
@@ -256,12 +252,12 @@ void check_groups(const StepCuts& cuts) {
   for (size_t i = 0; i < cuts.groups.size(); ++i) {
     const Group& group = cuts.groups[i];
     if (group.first < 0 || group.second > segments || group.second - group.first < 2) {
-      throw Fault{item("groups", i), "two or more of " + std::to_string(segments) + " segments",
+      throw Fault{indexed("groups", i), "two or more of " + std::to_string(segments) + " segments",
                   group_text(group), plan_again};
     }
     for (size_t k = 0; k < i; ++k) {
       if (apart_or_nested(group, cuts.groups[k])) continue;
-      throw Fault{item("groups", i),
+      throw Fault{indexed("groups", i),
                   "a group inside of " + group_text(cuts.groups[k]) + ", around it or apart",
                   group_text(group), plan_again};
     }
@@ -284,7 +280,7 @@ void check_cuts(const StepCuts& cuts, const StepProfile& profile) {
       const size_t results = record.makes.size() + record.writes.size();
       if (kept.result >= 0 && static_cast<size_t>(kept.result) < results) continue;
     }
-    throw Fault{item("keep", i), "a record and one of its results",
+    throw Fault{indexed("keep", i), "a record and one of its results",
                 "record " + std::to_string(kept.record) + ", result " + std::to_string(kept.result),
                 plan_again};
   }

@@ -123,11 +123,9 @@ void before_region(const Settings& settings, PyObject* function) {
 }
 
 void add_entries(PyObject* module) {
-  entry_type =
-      make_static_wrapper_type("remat_meta._C.Entry", "A function whose call may be a first use.");
-  if (PyModule_AddObjectRef(module, "Entry", reinterpret_cast<PyObject*>(entry_type)) < 0 ||
-      PyModule_AddFunctions(module, entry_functions) < 0)
-    throw python_error();
+  entry_type = add_wrapper_type(module, "remat_meta._C.Entry",
+                                "A function whose call may be a first use.", /*binds=*/false);
+  checked(PyModule_AddFunctions(module, entry_functions));
   for (const char* const name :
        {"checkpoint", "region", "native_op", "op", "is_recomputing", "recompute_needs_tensor"}) {
     THPObjectPtr function(checked(PyObject_GetAttrString(module, name)));

@@ -168,8 +168,7 @@ bool fx_traces() {
   static PyObject* const name = PyUnicode_InternFromString("_is_fx_tracing_flag");
   static PyObject* const of_threads = PyUnicode_InternFromString("_is_fx_tracing_tls");
   static PyObject* const name_in_thread = PyUnicode_InternFromString("flag");
-  if (!module)
-    module = PyModule_GetDict(py::module_::import("torch.fx._symbolic_trace").release().ptr());
+  if (!module) module = imported("torch.fx._symbolic_trace", "__dict__");
   PyObject* flag = PyDict_GetItemWithError(module, name);
   if (!flag) {  // since torch 2.14 each thread has a flag
     PyObject* const threads = PyDict_GetItemWithError(module, of_threads);
@@ -245,21 +244,11 @@ PyObject* call_region(const Settings& settings, PyObject* function,
   return output.release();
 }
 
-PyObject* call_checkpointed(PyObject* object, PyObject* const* values, size_t flags,
-                            PyObject* keywords) {
-  HANDLE_TH_ERRORS
-  const auto settings = std::static_pointer_cast<const Settings>(state_of(object));
-  THPObjectPtr function(Py_XNewRef(function_of(object)));
-  TORCH_CHECK(settings && function, "[checkpoint] this object has been cleared");
-  return call_region(*settings, function, arguments_of(values, flags, keywords));
-  END_HANDLE_TH_ERRORS
-}
-
 /// Rejects a class of modules, because calling it would construct a module and compute nothing.
 void check_no_module_class(PyObject* function) {
   static PyObject* module = nullptr;  // Note [Imports and the GIL]
   if (!PyType_Check(function)) return;
-  if (!module) module = py::object(py::module_::import("torch.nn").attr("Module")).release().ptr();
+  if (!module) module = imported("torch.nn", "Module");
   const int is_module_class = PyObject_IsSubclass(function, module);
   if (is_module_class < 0) throw python_error();
   const std::string name = reinterpret_cast<PyTypeObject*>(function)->tp_name;
@@ -280,7 +269,8 @@ PyObject* call_checkpoint_builder(PyObject* object, PyObject* const* values, siz
   TORCH_CHECK_TYPE(PyCallable_Check(values[0]), "[checkpoint] fn: expected a function, got ",
                    type_of(values[0]), ". Write checkpoint(options)(fn)(args...).");
   check_no_module_class(values[0]);
-  return make_wrapper(checkpointed_type, call_checkpointed, state_of(object), values[0]);
+  return make_wrapper(checkpointed_type, call_wrapped<Settings, call_region>, state_of(object),
+                      values[0]);
   END_HANDLE_TH_ERRORS
 }
 
@@ -344,12 +334,10 @@ PyMethodDef checkpoint_functions[] = {
 
 void add_checkpoint(PyObject* module) {
   checkpoint_builder_type =
-      make_wrapper_type("remat_meta._C.CheckpointBuilder",
-                        "The result of checkpoint(options): call it with the function.");
-  checkpointed_type =
-      make_wrapper_type("remat_meta._C.Checkpointed", "A function whose calls are checkpointed.");
-  checked(PyModule_AddType(module, checkpoint_builder_type));
-  checked(PyModule_AddType(module, checkpointed_type));
+      add_wrapper_type(module, "remat_meta._C.CheckpointBuilder",
+                       "The result of checkpoint(options): call it with the function.");
+  checkpointed_type = add_wrapper_type(module, "remat_meta._C.Checkpointed",
+                                       "A function whose calls are checkpointed.");
   checked(PyModule_AddFunctions(module, checkpoint_functions));
 }
 

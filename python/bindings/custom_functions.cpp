@@ -8,7 +8,6 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pybind.h>
-#include <torch/csrc/utils/pythoncapi_compat.h>
 
 #include <algorithm>
 #include <memory>
@@ -110,17 +109,6 @@ PyObject* run_forward(const NamesState& state, PyObject* forward, const CallArgu
   return output.release();
 }
 
-PyObject* call_forward(PyObject* object, PyObject* const* values, size_t flags,
-                       PyObject* keywords) {
-  HANDLE_TH_ERRORS
-  const std::shared_ptr<const WrapperState> state = state_of(object);
-  THPObjectPtr forward(Py_XNewRef(function_of(object)));
-  TORCH_CHECK(state && forward, "[auto_forward] this object has been cleared");
-  return run_forward(static_cast<const NamesState&>(*state), forward,
-                     arguments_of(values, flags, keywords));
-  END_HANDLE_TH_ERRORS
-}
-
 PyObject* call_forward_builder(PyObject* object, PyObject* const* values, size_t flags,
                                PyObject* keywords) {
   HANDLE_TH_ERRORS
@@ -128,7 +116,8 @@ PyObject* call_forward_builder(PyObject* object, PyObject* const* values, size_t
   TORCH_CHECK(arguments.count() == 1 && arguments.positional == 1 && PyCallable_Check(values[0]),
               "[auto_forward] forward: expected one function, the forward() to decorate, got ",
               arguments.count(), " arguments. Write @auto_forward(\"x\", \"y\") over forward().");
-  return make_wrapper(forward_type, call_forward, state_of(object), values[0]);
+  return make_wrapper(forward_type, call_wrapped<NamesState, run_forward>, state_of(object),
+                      values[0]);
   END_HANDLE_TH_ERRORS
 }
 
@@ -192,12 +181,10 @@ PyObject* run_op(const NamedCall& named, PyObject* function, const CallArguments
 
 void add_custom_functions(PyObject* module) {
   forward_builder_type =
-      make_wrapper_type("remat_meta._C.AutoForwardBuilder",
-                        "The result of auto_forward(names): call it with forward().");
+      add_wrapper_type(module, "remat_meta._C.AutoForwardBuilder",
+                       "The result of auto_forward(names): call it with forward().");
   forward_type =
-      make_wrapper_type("remat_meta._C.AutoForward", "A forward() that is a named call.");
-  checked(PyModule_AddType(module, forward_builder_type));
-  checked(PyModule_AddType(module, forward_type));
+      add_wrapper_type(module, "remat_meta._C.AutoForward", "A forward() that is a named call.");
   checked(PyModule_AddFunctions(module, custom_functions));
 }
 

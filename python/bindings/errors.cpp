@@ -3,6 +3,7 @@
 // Exception classes and their conversion.
 #include "errors.h"
 
+#include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pythoncapi_compat.h>
 
 #include <remat/engine/replay_mismatch.h>
@@ -16,10 +17,9 @@ PyObject* stop_class = nullptr;
 PyObject* mismatch_class = nullptr;
 
 PyObject* make_class(PyObject* module, const char* name, const char* doc, PyObject* base) {
-  PyObject* const made = PyErr_NewExceptionWithDoc(name, doc, base, nullptr);
-  if (!made) throw python_error();
+  PyObject* const made = checked(PyErr_NewExceptionWithDoc(name, doc, base, nullptr));
   const char* const short_name = strrchr(name, '.') + 1;
-  if (PyModule_AddObjectRef(module, short_name, made) < 0) throw python_error();
+  checked(PyModule_AddObjectRef(module, short_name, made));
   return made;  // never freed, like the module
 }
 
@@ -98,6 +98,11 @@ bool is_interrupt(const std::exception_ptr& error) {
   const python_error* const raised = as_python_error(error);
   return raised && !PyErr_GivenExceptionMatches(raised->type, PyExc_Exception) &&
          !PyErr_GivenExceptionMatches(raised->type, stop_class);
+}
+
+PyObject* imported(const char* module, const char* name) {
+  THPObjectPtr found(checked(PyImport_ImportModule(module)));
+  return checked(PyObject_GetAttrString(found, name));
 }
 
 void throw_python_error() {

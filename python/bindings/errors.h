@@ -40,6 +40,9 @@ inline void checked(int status) {
   if (status < 0) throw python_error();
 }
 
+/// Returns an attribute of a module, which is imported, as a new reference. Throws python_error.
+PyObject* imported(const char* module, const char* name);
+
 /// Throws a python_error that holds the Python error that is set.
 [[noreturn]] void throw_python_error();
 

@@ -11,7 +11,6 @@
 #include <torch/csrc/utils/pythoncapi_compat.h>
 
 #include <memory>
-#include <string_view>
 #include <utility>
 
 #include "errors.h"

@@ -4,14 +4,13 @@
 #include "function_wrapper.h"
 
 #include <structmember.h>
-#include <torch/csrc/Exceptions.h>
-#include <torch/csrc/utils/object_ptr.h>
-#include <torch/csrc/utils/pythoncapi_compat.h>
 
 #include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
+
+#include "errors.h"
 
 namespace remat::python {
 namespace {
@@ -155,7 +154,9 @@ PyMemberDef members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Wrapper, weak_references), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
 
-PyTypeObject* make_type(const char* name, const char* doc, descrgetfunc get) {
+}  // namespace
+
+PyTypeObject* add_wrapper_type(PyObject* module, const char* name, const char* doc, bool binds) {
   PyType_Slot slots[] = {{Py_tp_doc, const_cast<char*>(doc)},
                          {Py_tp_call, slot(PyVectorcall_Call)},
                          {Py_tp_traverse, slot(traverse)},
@@ -164,7 +165,7 @@ PyTypeObject* make_type(const char* name, const char* doc, descrgetfunc get) {
                          {Py_tp_repr, slot(show)},
                          {Py_tp_getattro, slot(get_attribute)},
                          {Py_tp_setattro, slot(PyObject_GenericSetAttr)},
-                         {Py_tp_descr_get, slot(get)},
+                         {Py_tp_descr_get, slot(binds ? bind : stay)},
                          {Py_tp_methods, pickle_method},
                          {Py_tp_members, members},
                          {0, nullptr}};
@@ -172,19 +173,9 @@ PyTypeObject* make_type(const char* name, const char* doc, descrgetfunc get) {
                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
                        Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
                    slots};
-  PyObject* const type = PyType_FromSpec(&spec);
-  if (!type) throw python_error();
-  return reinterpret_cast<PyTypeObject*>(type);
-}
-
-}  // namespace
-
-PyTypeObject* make_wrapper_type(const char* name, const char* doc) {
-  return make_type(name, doc, bind);
-}
-
-PyTypeObject* make_static_wrapper_type(const char* name, const char* doc) {
-  return make_type(name, doc, stay);
+  auto* const type = reinterpret_cast<PyTypeObject*>(checked(PyType_FromSpec(&spec)));
+  checked(PyModule_AddType(module, type));
+  return type;
 }
 
 PyObject* make_wrapper(PyTypeObject* type, vectorcallfunc call, SharedState state,

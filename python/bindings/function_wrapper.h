@@ -6,6 +6,11 @@
 
 #include <torch/csrc/python_headers.h>
 
+#include <c10/util/Exception.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/object_ptr.h>
+#include <torch/csrc/utils/pythoncapi_compat.h>
+
 #include <memory>
 
 #include "argument_tree.h"
@@ -35,14 +40,12 @@ class WrapperState {
   virtual PyObject* show() const { return PyUnicode_FromString("remat_meta"); }
 };
 
-/// Creates a wrapper type. Its objects have the attributes, names and signature of the wrapped
-/// function, as with functools.wraps; they bind as methods and can be weakly referenced, and
-/// pickled and copied if WrapperState::reduce() or an importable name allows it. Never freed.
-/// Throws python_error.
-PyTypeObject* make_wrapper_type(const char* name, const char* doc);
-
-/// Like make_wrapper_type(), for objects that do not bind as methods.
-PyTypeObject* make_static_wrapper_type(const char* name, const char* doc);
+/// Creates a wrapper type and adds it to `module`. Its objects have the attributes, names and
+/// signature of the wrapped function, as with functools.wraps; they bind as methods if `binds`, and
+/// can be weakly referenced, and pickled and copied if WrapperState::reduce() or an importable name
+/// allows it. Never freed. Throws python_error.
+PyTypeObject* add_wrapper_type(PyObject* module, const char* name, const char* doc,
+                               bool binds = true);
 
 /// Returns a wrapper, as a new reference. `function` may be null. Throws python_error.
 PyObject* make_wrapper(PyTypeObject* type, vectorcallfunc call,
@@ -57,5 +60,18 @@ PyObject* function_of(PyObject* wrapper);
 void set_graph_key_maker(PyObject* make);
 
 CallArguments arguments_of(PyObject* const* values, size_t flags, PyObject* keywords);
+
+/// The vectorcall function of wrappers that have a State and a function: returns
+/// run(state, function, arguments). Keeps both alive meanwhile.
+template <class State, auto run>
+PyObject* call_wrapped(PyObject* object, PyObject* const* values, size_t flags,
+                       PyObject* keywords) {
+  HANDLE_TH_ERRORS
+  const std::shared_ptr<const WrapperState> state = state_of(object);
+  THPObjectPtr function(Py_XNewRef(function_of(object)));
+  TORCH_CHECK(state && function, "[remat_meta] this object has been cleared");
+  return run(static_cast<const State&>(*state), function, arguments_of(values, flags, keywords));
+  END_HANDLE_TH_ERRORS
+}
 
 }  // namespace remat::python

@@ -61,11 +61,6 @@ const Settings& settings_of(const py::object& checkpoint) {
   return *settings;
 }
 
-py::dict keywords_of(const py::object& checkpoint) {
-  const SharedObject& keywords = settings_of(checkpoint).keywords;
-  return keywords ? py::reinterpret_borrow<py::dict>(keywords->get()) : py::dict();
-}
-
 py::object policy_object(const std::optional<Policy>& policy) {
   return policy ? py::reinterpret_borrow<py::object>(object_of(*policy)) : py::none();
 }
@@ -186,7 +181,8 @@ void add_in_graph(PyObject* module) {
   m.def("_set_graph_key_maker", [](const py::function& make) { set_graph_key_maker(make.ptr()); });
   m.def("_call_without_bits", &call_without_bits);
   m.def("_call_compiler", &call_compiler);
-  m.def("_keywords_of", &keywords_of);
+  m.def("_keywords_of",
+        [](const py::object& checkpoint) { return settings_of(checkpoint).given(); });
   m.def("_rules_of", torch::wrap_pybind_function(rules_of));
   m.def("_has_policy", torch::wrap_pybind_function(has_policy));
   m.def("_is_communication", torch::wrap_pybind_function(is_communication));

@@ -3,11 +3,11 @@
 // The extension module remat_meta._C. Loading it registers nothing with the dispatcher and installs
 // no engine: see before_region.h.
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/headeronly/version.h>
 
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -34,6 +34,13 @@
 namespace remat::python {
 namespace {
 
+EdgeList edges_of(const std::vector<at::Tensor>& tensors) {
+  EdgeList edges;
+  for (const at::Tensor& tensor : tensors)
+    edges.push_back(torch::autograd::impl::gradient_edge(tensor));
+  return edges;
+}
+
 /// Runs a backward with create_graph outside of regions. Gives its nodes the numbers that they
 /// would have without replays: see Note [Numbers on autograd's threads]. `accumulates`: true if the
 /// backward adds to the .grad of leaves.
@@ -44,10 +51,7 @@ pybind11::object run_with_plain_numbers(const pybind11::function& run,
   const NumberedNodes nodes;
   pybind11::object results = run(*args, **kwargs);
   if (accumulates) {
-    EdgeList edges;
-    for (const at::Tensor& root : roots)
-      edges.push_back(torch::autograd::impl::gradient_edge(root));
-    nodes.number_grads(edges);
+    nodes.number_grads(edges_of(roots));
     return results;
   }
   std::vector<at::Tensor> gradients;
@@ -112,10 +116,7 @@ PYBIND11_MODULE(_C, m) {
   find_python_places();
 
   m.def("_in_scope", [] { return Scope::current() != nullptr; });
-  m.def("_in_replay", [] {
-    const Scope* const scope = Scope::current();
-    return scope && scope->in_replay();
-  });
+  m.def("_in_replay", &Scope::is_in_replay);
   m.def("_stand_in", torch::wrap_pybind_function([](const at::Tensor& tensor) {
           return OpObserver::current_stand_in(tensor);
         }));
@@ -128,12 +129,6 @@ PYBIND11_MODULE(_C, m) {
   m.def("_before_backward",
         torch::wrap_pybind_function([](const std::vector<at::Tensor>& roots,
                                        const std::vector<at::Tensor>& ends, bool accumulates) {
-          const auto edges_of = [](const std::vector<at::Tensor>& tensors) {
-            EdgeList edges;
-            for (const at::Tensor& tensor : tensors)
-              edges.push_back(torch::autograd::impl::gradient_edge(tensor));
-            return edges;
-          };
           detail::before_backward_inside(edges_of(roots), edges_of(ends), accumulates);
         }));
   m.def("_after_backward",

@@ -9,7 +9,6 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pybind.h>
-#include <torch/csrc/utils/pythoncapi_compat.h>
 
 #include <algorithm>
 #include <memory>
@@ -94,11 +93,7 @@ void check_no_new_leaf(const CallResults& results, c10::ArrayRef<at::Tensor> arg
 
 PyObject* run_named_call(const NamedCall& call, PyObject* function,
                          const CallArguments& arguments) {
-  const auto run = [&] {
-    return PyObject_Vectorcall(function, arguments.values, arguments.positional,
-                               arguments.keywords);
-  };
-  if (!detail::is_in_region()) return run();
+  if (!detail::is_in_region()) return arguments.pass_to(function);
   std::vector<at::Tensor> tensors;
   for (const auto i : c10::irange(arguments.count()))
     take_output(arguments.values[i], OutputRule::kAnyLeaf, call.name, tensors);
@@ -109,7 +104,7 @@ PyObject* run_named_call(const NamedCall& call, PyObject* function,
   THPObjectPtr output;
   {
     const HandleBound bound;
-    output = run();
+    output = arguments.pass_to(function);
   }
   if (!output) {
     const ErrorAside error;
@@ -151,19 +146,13 @@ class NamedState final : public WrapperState {
 using RunCall = PyObject*(const NamedCall&, PyObject*, const CallArguments&);
 
 template <RunCall run>
-PyObject* call_named(PyObject* object, PyObject* const* values, size_t flags, PyObject* keywords) {
-  HANDLE_TH_ERRORS
-  const std::shared_ptr<const WrapperState> state = state_of(object);
-  THPObjectPtr function(Py_XNewRef(function_of(object)));
-  TORCH_CHECK(state && function, "[native_op] this object has been cleared");
-  return run(static_cast<const NamedState&>(*state).call, function,
-             arguments_of(values, flags, keywords));
-  END_HANDLE_TH_ERRORS
+PyObject* run_named(const NamedState& state, PyObject* function, const CallArguments& arguments) {
+  return run(state.call, function, arguments);
 }
 
 PyObject* make_named(const char* where, PyObject* function, PyObject* name, Policy policy,
                      Keep keep, const char* maker = "native_op",
-                     vectorcallfunc run = call_named<run_named_call>) {
+                     vectorcallfunc run = call_wrapped<NamedState, run_named<run_named_call>>) {
   TORCH_CHECK(PyCallable_Check(function), "[", where, "] fn: ", where,
               " expects a function as its first argument, got ", type_of(function), ".");
   TORCH_CHECK(PyUnicode_Check(name), "[", where, "] name: expected a string, got ", type_of(name),
@@ -228,13 +217,14 @@ PyObject* make_with_policy(const char* where, const char* format, PyObject* argu
 PyObject* native_op(PyObject* /*module*/, PyObject* arguments, PyObject* keywords) {
   HANDLE_TH_ERRORS
   return make_with_policy("native_op", "OO|Os:native_op", arguments, keywords,
-                          call_named<run_named_call>);
+                          call_wrapped<NamedState, run_named<run_named_call>>);
   END_HANDLE_TH_ERRORS
 }
 
 PyObject* op(PyObject* /*module*/, PyObject* arguments, PyObject* keywords) {
   HANDLE_TH_ERRORS
-  return make_with_policy("op", "OO|Os:op", arguments, keywords, call_named<run_op>);
+  return make_with_policy("op", "OO|Os:op", arguments, keywords,
+                          call_wrapped<NamedState, run_named<run_op>>);
   END_HANDLE_TH_ERRORS
 }
 
@@ -313,8 +303,7 @@ PyMethodDef named_call_functions[] = {
 }  // namespace
 
 void add_named_calls(PyObject* module) {
-  named_type = make_wrapper_type("remat_meta._C.NamedFunction", "A named part of a region.");
-  checked(PyModule_AddType(module, named_type));
+  named_type = add_wrapper_type(module, "remat_meta._C.NamedFunction", "A named part of a region.");
   checked(PyModule_AddFunctions(module, named_call_functions));
   py::class_<NameScopeObject>(py::reinterpret_borrow<py::module_>(module), "name_scope",
                               kNameScopeDoc)

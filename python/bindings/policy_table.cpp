@@ -84,14 +84,6 @@ Policy policy_in(const py::object& policy) {
   return policy_of("PolicyTable", policy.ptr());
 }
 
-PolicyTable read_file(const std::string& path) {
-  try {
-    return PolicyTable::load(path);
-  } catch (const std::invalid_argument& error) {
-    TORCH_CHECK_VALUE(false, error.what());
-  }
-}
-
 std::string show(const PolicyTable& table) {
   std::string text = "PolicyTable with " + std::to_string(table.rules().size()) + " rules";
   for (const PolicyRule& rule : table.rules()) text += "\n  " + rule.str();
@@ -147,10 +139,7 @@ std::pair<py::list, py::dict> python_arguments(const OpCall& call) {
 
 PyObject* policy_caller() {
   static PyObject* found = nullptr;  // Note [Imports and the GIL]
-  if (!found)
-    found = py::object(py::module_::import("remat_meta._policy").attr("call_policy_function"))
-                .release()
-                .ptr();
+  if (!found) found = imported("remat_meta._policy", "call_policy_function");
   return found;
 }
 
@@ -217,7 +206,7 @@ void add_policy_table(PyObject* module) {
       .def("to_json", &PolicyTable::to_json)
       .def_static("from_json", &PolicyTable::from_json, py::arg("text"),
                   py::arg("source") = "policy")
-      .def_static("load", torch::wrap_pybind_function(read_file), py::arg("path"))
+      .def_static("load", &PolicyTable::load, py::arg("path"))
       .def("__copy__", [](const PolicyTable& self) { return PolicyTable(self); })
       .def("__deepcopy__",
            [](const PolicyTable& self, const py::object& /*memo*/) { return PolicyTable(self); })

@@ -6,7 +6,6 @@
 #include <pybind11/pybind11.h>
 
 #include <string>
-#include <string_view>
 #include <unordered_map>
 
 #include <remat/inspect/source_places.h>

@@ -55,15 +55,10 @@ void leave_functional_calls(PyObject* entered) {
 
 using at::impl::PythonTorchFunctionTLS;
 
-PyObject* import(const char* module, const char* name) {
-  THPObjectPtr found(checked(PyImport_ImportModule(module)));
-  return checked(PyObject_GetAttrString(found, name));
-}
-
 /// Returns the dict that has CURRENT_DEVICE, a variable on which torch's compiler guards.
 PyObject* device_globals() {
   static PyObject* found = nullptr;  // Note [Imports and the GIL]
-  if (!found) found = import("torch.utils._device", "__dict__");
+  if (!found) found = imported("torch.utils._device", "__dict__");
   return found;
 }
 
@@ -91,7 +86,7 @@ PyObject* set_eval_frame() {
     if (PyErr_Occurred()) throw python_error();
     return nullptr;
   }
-  function = import("torch._C._dynamo.eval_frame", "set_eval_frame");
+  function = imported("torch._C._dynamo.eval_frame", "set_eval_frame");
   return function;
 }
 

@@ -19,10 +19,7 @@ inline bool has_attribute(PyTypeObject* type, const char* name) {
 
 inline PyObject* registered_nodes() {
   static PyObject* found = nullptr;  // Note [Imports and the GIL]
-  if (found) return found;
-  THPObjectPtr module(PyImport_ImportModule("torch.utils._pytree"));
-  if (module) found = PyObject_GetAttrString(module, "SUPPORTED_NODES");
-  if (!found) throw python_error();
+  if (!found) found = imported("torch.utils._pytree", "SUPPORTED_NODES");
   return found;
 }
 

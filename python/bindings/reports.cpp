@@ -12,7 +12,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -229,14 +228,7 @@ void add_recorder(py::module_& m) {
                TORCH_WARN(error.what());
              }
            }));
-  m.def("_write_report", torch::wrap_pybind_function([](const std::vector<std::string>& recordings,
-                                                        const std::string& page) {
-          try {
-            return write_report_file(recordings, page);
-          } catch (const std::invalid_argument& error) {
-            TORCH_CHECK_VALUE(false, error.what());
-          }
-        }));
+  m.def("_write_report", &write_report_file);
 }
 
 }  // namespace

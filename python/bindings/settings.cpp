@@ -8,7 +8,6 @@
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pybind.h>
-#include <torch/csrc/utils/pythoncapi_compat.h>
 
 #include <algorithm>
 #include <array>
@@ -45,17 +44,30 @@ std::string as_string(const char* name, PyObject* value) {
   return {bytes, static_cast<size_t>(size)};
 }
 
+template <class Value, size_t kCount>
+Value as_choice(const char* option, PyObject* value,
+                const std::array<std::pair<const char*, Value>, kCount>& choices) {
+  const std::string given = as_string(option, value);
+  std::string known;
+  for (const auto& [name, choice] : choices) {
+    if (given == name) return choice;
+    known.append(known.empty() ? "\"" : name == choices.back().first ? "\" or \"" : "\", \"");
+    known.append(name);
+  }
+  TORCH_CHECK_VALUE(false, "[checkpoint] ", option, ": expected ", known, "\", got \"", given,
+                    "\".");
+}
+
 void set_region_name(Settings& settings, PyObject* value) {
   if (value != Py_None) settings.options.name = as_string("region_name", value);
 }
 
 void set_determinism_check(Settings& settings, PyObject* value) {
-  const std::string check = as_string("determinism_check", value);
-  TORCH_CHECK_VALUE(check == "none" || check == "metadata" || check == "default",
-                    "[checkpoint] determinism_check: expected \"none\", \"metadata\" or "
-                    "\"default\" (which is \"metadata\"), got \"",
-                    check, "\".");
-  settings.options.determinism = check == "none" ? Determinism::kNone : Determinism::kMetadata;
+  settings.options.determinism =
+      as_choice("determinism_check", value,
+                std::array{std::pair("none", Determinism::kNone),
+                           std::pair("metadata", Determinism::kMetadata),
+                           std::pair("default", Determinism::kMetadata)});
 }
 
 /// Makes hooks from `value`, which is (pack, unpack), (pack, unpack, capture_context) or an object
@@ -105,20 +117,6 @@ void set_generators(Settings& settings, PyObject* value) {
   });
 }
 
-template <class Value, size_t kCount>
-Value as_choice(const char* option, PyObject* value,
-                const std::array<std::pair<const char*, Value>, kCount>& choices) {
-  const std::string given = as_string(option, value);
-  std::string known;
-  for (const auto& [name, choice] : choices) {
-    if (given == name) return choice;
-    known.append(known.empty() ? "\"" : name == choices.back().first ? "\" or \"" : "\", \"");
-    known.append(name);
-  }
-  TORCH_CHECK_VALUE(false, "[checkpoint] ", option, ": expected ", known, "\", got \"", given,
-                    "\".");
-}
-
 void set_implicit_keep(Settings& settings, PyObject* value) {
   settings.options.implicit_keep =
       as_choice("implicit_keep", value,
@@ -148,14 +146,11 @@ void set_offload_store(Settings& settings, PyObject* value) {
     settings.options.offload_store = make_offload_store(settings.objects.back());
     return;
   }
-  try {
-    settings.options.offload_store = py::handle(value).cast<std::shared_ptr<OffloadStore>>();
-  } catch (const py::cast_error&) {
-    TORCH_CHECK_TYPE(false,
-                     "[checkpoint] offload_store: expected an OffloadStore such as "
-                     "host_memory_store(), or an object with put(tensor), got ",
-                     type_of(value), ".");
-  }
+  TORCH_CHECK_TYPE(py::isinstance<OffloadStore>(value),
+                   "[checkpoint] offload_store: expected an OffloadStore such as "
+                   "host_memory_store(), or an object with put(tensor), got ",
+                   type_of(value), ".");
+  settings.options.offload_store = py::handle(value).cast<std::shared_ptr<OffloadStore>>();
 }
 
 // Internal option, set by torch_checkpoint(), whose functions may return leaves of any type.
@@ -238,11 +233,6 @@ std::string hint_of(std::string_view name) {
   return nearest.empty() ? "" : " Did you mean " + nearest + "?";
 }
 
-py::dict keywords_of(const Settings& settings) {
-  return settings.keywords ? py::reinterpret_borrow<py::dict>(settings.keywords->get())
-                           : py::dict();
-}
-
 // True if no region shares the objects in the options; only then may garbage collection visit them.
 bool holds_objects_alone(const Settings& settings) {
   const auto& hooks = settings.options.state_hooks;
@@ -269,6 +259,10 @@ THPObjectPtr as_tuple(const std::string& name, PyObject* value) {
                    ".");
 }
 
+py::dict Settings::given() const {
+  return keywords ? py::reinterpret_borrow<py::dict>(keywords->get()) : py::dict();
+}
+
 int Settings::traverse(visitproc visit, void* arg) const {
   if (!holds_objects_alone(*this)) return 0;
   if (keywords) Py_VISIT(keywords->get());
@@ -278,13 +272,12 @@ int Settings::traverse(visitproc visit, void* arg) const {
 
 PyObject* Settings::reduce(PyObject* function) const {
   const py::object rebuild = py::module_::import("remat_meta._C").attr("_rebuild");
-  const py::dict given = keywords_of(*this);
-  if (!function) return Py_BuildValue("O(O)", rebuild.ptr(), given.ptr());
-  return Py_BuildValue("O(OO)", rebuild.ptr(), given.ptr(), function);
+  if (!function) return Py_BuildValue("O(O)", rebuild.ptr(), given().ptr());
+  return Py_BuildValue("O(OO)", rebuild.ptr(), given().ptr(), function);
 }
 
 PyObject* Settings::show() const {
-  return PyUnicode_FromFormat("checkpoint with %R", keywords_of(*this).ptr());
+  return PyUnicode_FromFormat("checkpoint with %R", given().ptr());
 }
 
 void set_option(Settings& settings, std::string_view name, PyObject* value) {

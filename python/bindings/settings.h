@@ -7,7 +7,6 @@
 #include <torch/csrc/utils/object_ptr.h>
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,6 +26,9 @@ class Settings final : public WrapperState {
   int traverse(visitproc visit, void* argument) const override;
   PyObject* reduce(PyObject* function) const override;
   PyObject* show() const override;
+
+  /// `keywords`, or an empty dict.
+  pybind11::dict given() const;
 
   CheckpointOptions options;
   OutputRule output_rule = OutputRule::kTensorsOnly;

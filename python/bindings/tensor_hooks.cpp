@@ -7,7 +7,6 @@
 #include <torch/csrc/autograd/python_hook.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/object_ptr.h>
-#include <torch/csrc/utils/pythoncapi_compat.h>
 
 #include <algorithm>
 #include <string_view>
@@ -15,6 +14,7 @@
 
 #include <remat/engine/hook_count.h>
 
+#include "errors.h"
 #include "owned_object.h"
 
 namespace remat::python {
@@ -24,10 +24,7 @@ thread_local uint64_t in_forward_only = 0;  // number of SAVE calls that made ha
 
 PyObject* handle_class() {
   static PyObject* found = nullptr;  // guarded by the GIL
-  if (found) return found;
-  THPObjectPtr module(PyImport_ImportModule("torch.utils.hooks"));
-  if (module) found = PyObject_GetAttrString(module, "RemovableHandle");
-  if (!found) throw python_error();
+  if (!found) found = imported("torch.utils.hooks", "RemovableHandle");
   return found;
 }
 

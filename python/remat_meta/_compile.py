@@ -279,27 +279,13 @@ def _op(fn, *args, **options):
     return _made_call("op", fn, _key_of_call("op", *args, **options), args, options)
 
 
-def _torch_checkpoint(
-    function=None,
-    *args,
-    use_reentrant=None,
-    preserve_rng_state=True,
-    context_fn=None,
-    determinism_check="default",
-    debug=False,
-    early_stop=True,
-    respect_saved_tensors_hooks=None,
-    **kwargs,
-):
+_CHECKPOINT_OPTIONS = tuple(torch_checkpoint.__wrapped__.__kwdefaults__)
+
+
+def _torch_checkpoint(function=None, *args, **kwargs):
+    options = {name: kwargs.pop(name) for name in _CHECKPOINT_OPTIONS if name in kwargs}
     if function is not None or args:
-        return _run_checkpoint(function, context_fn, args, kwargs)
-    options = dict(
-        preserve_rng_state=preserve_rng_state,
-        context_fn=context_fn or stock.noop_context_fn,
-        determinism_check=determinism_check,
-        debug=debug,
-        early_stop=early_stop,
-    )
+        return _run_checkpoint(function, options.get("context_fn"), args, kwargs)
     return functools.partial(_checkpointed, options)
 
 
@@ -307,7 +293,7 @@ def _checkpointed(options, function):
     def checkpointed(*args, **kwargs):
         if not torch.compiler.is_dynamo_compiling():
             return torch_checkpoint(**options)(function)(*args, **kwargs)
-        return _run_checkpoint(function, options["context_fn"], args, kwargs)
+        return _run_checkpoint(function, options.get("context_fn"), args, kwargs)
 
     return checkpointed
 

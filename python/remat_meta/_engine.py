@@ -21,14 +21,12 @@ def _edges(tensors):
 
 class Engine(torch._C._ImperativeEngine):
     def run_backward(self, tensors, *args, **kwargs):
+        accumulates = bool(kwargs.get("accumulate_grad", args[5] if len(args) > 5 else False))
         if not _C._in_scope():
             _agreement.before_backward()
             if not kwargs.get("create_graph", args[2] if len(args) > 2 else False):
                 return super().run_backward(tensors, *args, **kwargs)
-            accumulates = kwargs.get("accumulate_grad", args[5] if len(args) > 5 else False)
-            run = super().run_backward
-            return _C._with_plain_numbers(run, _edges(tensors), bool(accumulates), tensors, *args, **kwargs)
-        accumulates = kwargs.get("accumulate_grad", args[5] if len(args) > 5 else False)
+            return _C._with_plain_numbers(super().run_backward, _edges(tensors), accumulates, tensors, *args, **kwargs)
         if _C._in_replay():
             tensors, args, kwargs = stand_ins(tensors), list(args), dict(kwargs)
             if "inputs" in kwargs:
@@ -36,7 +34,7 @@ class Engine(torch._C._ImperativeEngine):
             elif len(args) > 3:
                 args[3] = stand_ins(args[3])
         inputs = kwargs.get("inputs", args[3] if len(args) > 3 else None)
-        _C._before_backward(_edges(tensors), _edges(inputs or ()), bool(accumulates))
+        _C._before_backward(_edges(tensors), _edges(inputs or ()), accumulates)
         results = _C._on_this_thread(super().run_backward, tensors, *args, **kwargs)
         _C._after_backward([t for t in results or () if t is not None])
         return results

@@ -3,8 +3,6 @@
 // Comparing records and slots with the expected ones.
 #include <remat/tape/tape_comparison.h>
 
-#include <c10/util/irange.h>
-
 #include <algorithm>
 
 #include <remat/engine/hidden_scopes.h>

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <utility>
 
 #include <remat/engine/generator_state.h>
 #include <remat/engine/region.h>

@@ -18,7 +18,6 @@
 
 #include <remat/engine/region.h>
 #include <remat/engine/region_entry.h>
-#include <remat/engine/region_input.h>
 #include <remat/engine/replayer.h>
 #include <remat/tape/tape.h>
 

@@ -5,7 +5,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
-#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cstddef>

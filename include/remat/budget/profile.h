@@ -6,7 +6,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <string>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 

@@ -5,7 +5,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
-#include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 
 #include <cstddef>

@@ -3,7 +3,6 @@
 // A simulated link of a given speed, for tests and for planning.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 
 #include <remat/engine/export.h>

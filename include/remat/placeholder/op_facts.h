@@ -64,7 +64,8 @@ REMAT_API bool returns_view(const c10::FunctionSchema& schema);
 /// True if the op writes arguments, and its results, if it has any, are arguments that it writes.
 REMAT_API bool returns_only_written(const c10::FunctionSchema& schema);
 
-/// True if an argument selects the result's device.
+/// True for an op that is dispatched by a device argument, not by its tensors. Its composite kernel
+/// makes a tensor on that device, and fills it by ops that reach the fallback.
 REMAT_API bool chooses_device(const c10::FunctionSchema& schema);
 
 }  // namespace remat

@@ -7,7 +7,6 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace remat {

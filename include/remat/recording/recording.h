@@ -3,7 +3,6 @@
 // A recording as read from its file: all events, by kind.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>

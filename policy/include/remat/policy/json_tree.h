@@ -33,6 +33,11 @@ struct JsonNode {
 /// kNumber.
 JsonNode parse_json(std::string_view text, const std::string& what, const std::string& source);
 
+/// A path such as "block_types[1]".
+inline std::string indexed(const std::string& path, size_t index) {
+  return path + "[" + std::to_string(index) + "]";
+}
+
 /// Thrown by checks of profiles and plans, which know neither the source of a text nor its lines.
 struct Fault {
   std::string path;  ///< Path as in the JSON, "block_types[1].ops[0].ins[2]"

@@ -7,7 +7,6 @@
 #include <remat/engine/backward_observer.h>
 #include <remat/engine/current_streams.h>
 #include <remat/engine/export.h>
-#include <remat/engine/scope.h>
 
 namespace remat::detail {
 

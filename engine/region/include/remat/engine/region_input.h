@@ -4,15 +4,12 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/util/ArrayRef.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include <remat/engine/current_node.h>
 #include <remat/engine/export.h>

@@ -6,7 +6,6 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>

@@ -13,7 +13,6 @@
 #include <remat/engine/inner_versions.h>
 #include <remat/engine/op_call.h>
 #include <remat/engine/op_log.h>
-#include <remat/engine/tensor_layout.h>
 #include <remat/engine/tensor_meta.h>
 
 namespace remat {

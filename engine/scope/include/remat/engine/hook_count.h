@@ -10,7 +10,6 @@
 
 #include <remat/engine/backward_observer.h>
 #include <remat/engine/export.h>
-#include <remat/engine/scope.h>
 
 namespace remat {
 

@@ -3,7 +3,6 @@
 // The thread's stack of scopes, which decide what happens to tensors that autograd saves.
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
 #include <any>
@@ -112,6 +111,9 @@ class REMAT_API Scope {
 
   /// True if this scope belongs to a replay: the scope is a replay, or was opened inside one.
   bool in_replay() const { return in_replay_; }
+
+  /// in_replay() of this thread's innermost scope; false if there is none.
+  static bool is_in_replay() { return current() && current()->in_replay(); }
 
   /// True if PyTorch's own (Python) hook stack has pairs pushed after this scope began. A saved
   /// tensor reaches those pairs first.

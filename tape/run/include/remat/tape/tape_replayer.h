@@ -3,7 +3,6 @@
 // Replay from a tape, in C++, without the user's function.
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
 #include <c10/util/FunctionRef.h>
 
@@ -11,7 +10,6 @@
 #include <cstddef>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include <remat/engine/export.h>
 #include <remat/engine/function_replayer.h>
