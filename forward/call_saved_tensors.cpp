@@ -71,6 +71,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     UserPair pair = calls_->pair_for(record, tensor);
     const bool is_with_user = calls_->slots_.gives_to_user(record.call.keep, pair);
     is_of_options_ = calls_->slots_.is_of_options(pair);
+    is_of_outer_region_ = !is_with_user && calls_->state_.scope.previous();
     // If a region inside the call saves an alias, that region tracks writes, so do not compare
     // here.
     is_compared_ = is_with_user && saved_original(tensor).is_same(tensor);
@@ -127,8 +128,9 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
   /// See Note [Writes in a backward]: copies that came back do not alias as the saved tensors did.
   void note_written_by_node(const at::Tensor& tensor) const {
     const bool is_hooked = others_ && others_->is_hooked();
-    if (is_of_options_ && (is_hooked || !is_on_kept_storage(tensor)))
-      region_->note_kept(*kept_, tensor, is_hooked);
+    const bool is_noted = is_of_options_ ? is_hooked || !is_on_kept_storage(tensor)
+                                         : is_of_outer_region_ && is_hooked;
+    if (is_noted) region_->note_kept(*kept_, tensor, is_hooked);
   }
 
   void note_others(const at::Tensor& tensor) {
@@ -207,6 +209,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
   Slot* slot_ = nullptr;
   KeptTensor* kept_ = nullptr;
   bool is_of_options_ = false;                   // The options' store or hooks have the tensor.
+  bool is_of_outer_region_ = false;              // The tensor is a slot of an outer region.
   bool is_compared_ = false;                     // Bytes of a tensor from outside are compared.
   std::unique_ptr<const ForwardMemory> others_;  // Set if hooks may bring back a copy.
   std::optional<OutsideStorage::WeakTensor> original_;  // Set for a parameter or leaf from outside.

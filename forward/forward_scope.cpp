@@ -12,6 +12,7 @@
 
 #include <remat/engine/hidden_scopes.h>
 #include <remat/engine/region_policy.h>
+#include <remat/engine/saved_tensors_hooks.h>
 #include <remat/engine/tensor_layout.h>
 
 #include <remat/engine/storage_bytes.h>
@@ -149,6 +150,10 @@ void ForwardScope::State::finish_tape() {
   if (brings_back && !recorder.values().is_strict())
     recorder.give_up("is_recomputing() in a function whose SAVE calls' results hooks keep");
   const HiddenScopes outer(shared.scope);
+  const SavedTensorInfoGuard info({.kind = SavedTensorKind::kCheckpointInput,
+                                   .region = shared.region->name(),
+                                   .call = {},
+                                   .context = {}});
   recorder.finish(shared.region->outside());
   if (recorder.gave_up()) {
     outside.check_no_stale_cast();

@@ -174,7 +174,7 @@ def _shown(size):
         return f"{type(size).__name__}."
     if 0 < size <= 1:
         return f'the float {size}. Write memory_budget="{100 * size:g}%", or of_peak={size}.'
-    return f"the float {size}." + (f" Write int({size:g})." if math.isfinite(size) else "")
+    return f"the float {size}." + (f" Write int({size:g})." if 1 < size < math.inf else "")
 
 
 def _path_text(plan):

@@ -671,3 +671,29 @@ def test_a_nested_region_hands_a_checkpoint_a_captured_tensor_that_it_has_writte
         return [w.grad]
 
     assert_same(program, regions_of(engine))
+
+
+@pytest.mark.parametrize("replay", ["function", "tape"])
+def test_an_outer_region_does_not_write_by_data_what_a_tape_inside_has_read(replay):
+    writes = [False]
+
+    def program(outer, inner):
+        def function(x):
+            factor = x.detach().clone()
+            y = inner(lambda q: q * factor)(x)
+            if writes[0]:
+                factor.data.mul_(0.5)
+            return y.exp()
+
+        torch.manual_seed(7)
+        x = leaf(4, 4)
+        outer(function)(x).sum().backward()
+        return x.grad
+
+    regions = remat.checkpoint(region_name="outer", replay=replay), remat.checkpoint(region_name="inner", replay="tape")
+    assert_equal(program(*regions), program(plain, plain))
+    writes[0] = True
+    with pytest.raises(NotImplementedError, match="'outer', slot .* expected in-place ops that autograd notices"):
+        program(*regions)
+    writes[0] = False
+    assert_equal(program(*regions), program(plain, plain))

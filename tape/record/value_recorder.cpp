@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include <remat/engine/held_storage.h>
+#include <remat/engine/saved_tensors_hooks.h>
 #include <remat/engine/storage_bytes.h>
 #include <remat/engine/strided_keys.h>
 #include <remat/engine/tensor_layout.h>
@@ -298,10 +299,15 @@ void ValueRecorder::hold_whole(Tape::Outside& outside, const at::Tensor& tensor)
   }
   outside.size_bytes = tensor.storage().nbytes();
   outside.whole = whole_layout(tensor);
-  const bool is_whole = *outside.whole == TensorLayout(tensor);
-  outside.saved.emplace(
-      is_whole ? variable_data(tensor) : lay_out(tensor.storage(), *outside.whole),
-      /*is_output=*/false);
+  at::Tensor whole = tensor;
+  if (*outside.whole != TensorLayout(tensor)) {
+    whole = lay_out(tensor.storage(), *outside.whole);
+    // An outer region notices later writes to `tensor` by the version of what it saves.
+    whole.unsafeGetTensorImpl()->set_version_counter(
+        tensor.unsafeGetTensorImpl()->version_counter());
+  }
+  const SavedOriginalGuard original(whole);
+  outside.saved.emplace(variable_data(whole), /*is_output=*/false);
 }
 
 }  // namespace remat

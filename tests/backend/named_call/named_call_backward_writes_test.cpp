@@ -246,6 +246,29 @@ TEST_CASE("A backward does not write what another node has saved", "[backend][ho
   }
 }
 
+TEST_CASE("A backward under hooks does not write what a nested region's call has saved",
+          "[backend][native_op][hooks]") {
+  const bool copy = GENERATE(true, false);
+  const TensorFn function = GENERATE(
+      as<TensorFn>{}, [](const at::Tensor& x) { return ReadsAttribute::apply(x); },
+      [](const at::Tensor& x) { return WritesFirst<2>::apply(x); });
+  const auto hooked = [&](const TensorFn& body) {
+    return TensorFn([body, copy](const at::Tensor& x) {
+      const SavedTensorsHooksGuard guard(hooks_that(copy));
+      return body(x);
+    });
+  };
+  const TensorFn inner = checkpoint({.name = "inner"})(
+      TensorFn([&](const at::Tensor& x) { return save("call", function)(x.sin()); }));
+  const bool is_between = GENERATE(true, false);
+  const TensorFn outer =
+      checkpoint({.name = "outer"})(TensorFn(is_between ? hooked(inner) : inner));
+  INFO("copy " << copy << ", between " << is_between);
+  step(hooked(function));
+  check_refused(is_between ? outer : hooked(outer), "region 'inner', call 'call' (SAVE)",
+                "under saved-tensor hooks");
+}
+
 TEST_CASE("A graph of a backward notices what another node writes", "[backend][hooks]") {
   // The backward of cos comes first, and its graph saves the memory, too.
   const TensorFn fn = [](const at::Tensor& x) {
