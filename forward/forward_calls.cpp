@@ -97,7 +97,8 @@ NamedCalls::Action ForwardCalls::begin_unwatched(const NamedCall& call) {
 void ForwardCalls::check_call(const NamedCall& call) const {
   TORCH_CHECK(!names_.contains(call.name), state_.where(call),
               ": expected a name that is used once in a region, got it for the second time. Give "
-              "each call its own name, or put repeated code in a NameScope (name_scope in "
+              "each call its own name, or open a NameScope in the region around repeated code "
+              "(name_scope in "
               "Python).");
   if (!call.is_saved()) return;
   TORCH_CHECK_NOT_IMPLEMENTED(
