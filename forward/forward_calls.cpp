@@ -98,8 +98,7 @@ void ForwardCalls::check_call(const NamedCall& call) const {
   TORCH_CHECK(!names_.contains(call.name), state_.where(call),
               ": expected a name that is used once in a region, got it for the second time. Give "
               "each call its own name, or open a NameScope in the region around repeated code "
-              "(name_scope in "
-              "Python).");
+              "(name_scope in Python).");
   if (!call.is_saved()) return;
   TORCH_CHECK_NOT_IMPLEMENTED(
       state_.region->intercept(), state_.where(call),
