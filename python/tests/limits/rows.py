@@ -50,6 +50,7 @@ TESTS = {
     "S28": 'no test; one call: arguments_test.cpp "A function may replace its own hook on a captured tensor"',
     "S29": "L (nodes)",
     "S50": "L",
+    "S51": "L",
     "S30": "L",
     "S31": "L, test_tape.py::test_side_effects_happen_once",
     "S32": "L",

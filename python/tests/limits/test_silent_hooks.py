@@ -5,7 +5,7 @@
 import pytest
 import torch
 from programs import leaf
-from same import plain
+from same import assert_equal, plain
 
 from .common import assert_silent, call, copying, outcome, region
 
@@ -141,3 +141,16 @@ def test_s50_a_parameter_that_backward_writes_under_hooks_that_copy_is_written_i
         return w.detach()
 
     assert_silent(program, region(replay))
+
+
+@pytest.mark.parametrize("replay", ["function", "tape"])
+def test_s51_over_a_kept_graph_a_backward_that_writes_gets_what_the_forward_saved(replay):
+    def program(wrap):
+        x = leaf(4)
+        y = wrap(lambda x: WritesItsWeight.apply(x, x.detach().exp()))(x).sum()
+        return [torch.autograd.grad(y, x, retain_graph=True)[0] for _ in range(2)]
+
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        outcome(program, plain)
+    first, second = outcome(program, region(replay))
+    assert_equal(first, second)
