@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The values of a forward's tape, matched with the memory blocks of its log.
+// The values of a forward's tape, matched with the memory blocks of its StepLog.
 #include <remat/budget/step_structure.h>
 
 #include <c10/util/Exception.h>
@@ -108,7 +108,8 @@ class StructureBuilder {
       blocks_[made.value] = log_.results[log_.ops[made.op].first_result + made.result].block;
   }
 
-  /// Sets the bytes kept of outside memory that the step overwrites, and the size of that memory.
+  /// For outside memory that the step overwrites: sets its size, and how many of its bytes are kept
+  /// as copies.
   void add_outside() {
     for (const auto i : c10::irange(profile_.values.size())) {
       const StepValue& first = profile_.values[static_cast<size_t>(profile_.values[i].storage)];
@@ -227,7 +228,7 @@ class StructureBuilder {
     return StepLog::is_of_library(block) && !is_copy(block);
   }
 
-  /// The last record whose op had begun at `moment`.
+  /// The last record whose op had begun by `moment`.
   int32_t last_record_before(StepLog::Moment moment) const {
     if (moment >= log_.forward_end) return static_cast<int32_t>(size());
     const auto after = std::upper_bound(
@@ -236,7 +237,8 @@ class StructureBuilder {
     return static_cast<int32_t>(after - made_.op_of.begin()) - 1;
   }
 
-  // A slot belongs to the record that the newest op is making. The record decides its segment.
+  // A slot belongs to the record of the op that was newest when the tensor was saved. That record
+  // decides the slot's segment.
   void add_slots() {
     std::vector<TapeSlot> slots;
     for (const TapePart& part : tape_.parts()) {
@@ -267,12 +269,13 @@ class StructureBuilder {
   const Region& region_;
   const Tape& tape_;
   const c10::Device device_;         // the device whose memory counts
-  std::vector<uint32_t> number_of_;  // by value of the tape
-  std::vector<TapeValue> sources_;   // by value of the profile
+  std::vector<uint32_t> number_of_;  // The number in the profile, indexed by value of the tape.
+  std::vector<TapeValue> sources_;   // Indexed by value of the profile.
   StepStructure made_;
   StepProfile& profile_ = made_.profile;
-  std::vector<uint32_t> blocks_;  // by value of the profile
-  std::vector<int64_t> spanned_;  // by first value of a storage: the bytes that its readers span
+  std::vector<uint32_t> blocks_;  // Indexed by value of the profile.
+  // The most bytes of a storage that a reader spans, indexed by the storage's first value.
+  std::vector<int64_t> spanned_;
 };
 
 }  // namespace

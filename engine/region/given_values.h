@@ -22,14 +22,16 @@ class Region;
 /// Note [Writes in a backward]: the backward of a custom function may write in place what it has
 /// saved. In plain code everybody who has that memory sees the write: an attribute of the context,
 /// the next backward of a retained graph, and another saved tensor, whose version check then
-/// raises. The tensors that a region makes again have versions of their own. So a pass notes what
-/// custom functions get from regions, and a node that then gets the written memory raises as in
-/// plain code. Nothing raises if a store has given the two nodes copies: autograd itself may add to
-/// a copy that a node has returned as its gradient.
+/// raises. The tensors that a region makes again have versions of their own. So each backward pass
+/// has a list of what custom functions got from regions. A node that asks for memory which another
+/// node has written raises, as in plain code. If a store has given two nodes separate copies, a
+/// write to one copy does not make the other node raise, because a changed version is no proof of
+/// a user's write: autograd itself may add to a copy that a node has returned as its gradient.
 ///
 /// With saved-tensor hooks, the hooks decide whether a saved tensor is that memory or a copy. A
-/// region cannot know what hooks would have done. So each value that hooks would have got is noted,
-/// and a write that somebody may see raises when the pass ends, or when a node asks for the memory.
+/// region cannot know what hooks would have done. So each value that hooks would have got is
+/// listed, and a write that somebody may see raises when the backward pass ends, or when a node
+/// asks for the memory.
 
 /// A tensor that a region has saved: a slot, or a tensor that a call has kept.
 struct RegionSaved {
@@ -42,34 +44,39 @@ struct RegionSaved {
   std::string where() const;
 };
 
-/// Usable from any thread.
+/// The values that the nodes of one backward pass have got from regions. Usable from any thread.
 class GivenValues {
  public:
-  /// Who else, by the saved-tensor hooks of plain code, may have the memory of a value.
-  enum class Hooked { kNo, kByCopy, kByOthers };
+  /// Whether the user's saved-tensor hooks would have got a value in plain code, and who else may
+  /// still have the forward's memory of the value.
+  enum class Hooked {
+    kNo,
+    kByCopy,    ///< Nobody: only a copy that the hooks have made may exist.
+    kByOthers,  ///< Somebody, such as the context of a custom function.
+  };
 
   explicit GivenValues(int graph_task) : graph_task_(graph_task) {}
   GivenValues(const GivenValues&) = delete;
   GivenValues& operator=(const GivenValues&) = delete;
   ~GivenValues();
 
-  /// Those of the backward pass `graph_task`: all regions share them.
+  /// Returns the object of the backward pass `graph_task`, which all regions share.
   static std::shared_ptr<GivenValues> of_task(int graph_task);
 
-  /// Notes that the node of this thread has got `value` of `saved`.
+  /// Notes that the node that this thread runs has got `value` for `saved`.
   void add(const RegionSaved& saved, const at::Tensor& value, Hooked hooked);
-  /// Throws if another value of the memory of `saved` has been written in this pass. `memory` is
-  /// that of the value which a node is about to get; null if it is not yet known.
+  /// Throws if this backward pass has written a tensor that shared memory with `saved` in the
+  /// forward. `memory`: the memory that a node is about to get for `saved`; null if not yet known.
   void check_read(const RegionSaved& saved, const void* memory) const;
-  /// Call it when the pass has succeeded. Throws NotImplementedError if a value, or the forward's
-  /// memory of it, was written and somebody may see the write. `is_retained`: another pass may
-  /// come.
+  /// Call it when the backward pass has succeeded. Throws NotImplementedError if a listed value was
+  /// written, or the memory that it had in the forward, and somebody may see the write.
+  /// `is_retained`: another backward pass may come.
   void check_at_end(bool is_retained);
 
  private:
   struct Given {
     RegionSaved saved;
-    std::shared_ptr<const Region> owner;  // Of what `saved` refers to.
+    std::shared_ptr<const Region> owner;  // Keeps alive what `saved` refers to.
     Hooked hooked = Hooked::kNo;
     const void* memory = nullptr;
     const void* node = nullptr;  // The node that got the value; never dereferenced.

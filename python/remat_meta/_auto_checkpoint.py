@@ -127,7 +127,7 @@ class _AutoCheckpointed:
         found = sys.modules.get(getattr(self, "__module__", None))
         for part in getattr(self, "__qualname__", "").split("."):
             found = getattr(found, part, None)
-        # A decorated function of a module is pickled by its name, as functions are.
+        # A function at the top level of a Python module is pickled by its name, as functions are that are not decorated.
         return self.__qualname__ if found is self else super().__reduce_ex__(protocol)
 
     def __getstate__(self):
@@ -267,8 +267,8 @@ def auto_checkpoint(
     saved there.
     `offload` is a store of remat.offload() with a max_leaving_bytes, to which plans may move kept tensors.
 
-    Raises ValueError if no plan fits, with the least budget and what prevents a lower one; NotImplementedError for an op that
-    no tape can replay, with its name, and for functions that torch.compile has compiled.
+    Raises ValueError if no plan fits; the message names the least budget that would do, and what prevents a lower one. Raises
+    NotImplementedError, with the op's name, if no tape can replay an op, and for functions that torch.compile has compiled.
     """
     if fn is _NO_FUNCTION:
         budget = dict(memory_budget=memory_budget, of_peak=of_peak, fraction=fraction, device_bytes=device_bytes)

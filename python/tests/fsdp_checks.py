@@ -301,7 +301,7 @@ def a_module_is_sharded_after_the_step_and_without_gradients():
             assert not is_whole(module)
             with torch.no_grad():
                 outputs.append(module(torch.ones(3, 4)))
-            outputs += train(module, rounds=1)  # as if there were no regions
+            outputs += train(module, rounds=1)  # The next step is as without regions, too.
         half = len(outputs) // 2
         assert_equal(outputs[:half], outputs[half:])
 
@@ -312,7 +312,7 @@ class Thrown(Exception):
 
 @check
 def an_exception_in_a_region_leaves_the_module_as_it_would_be():
-    """FSDP itself does not reset its root's state after an exception; if a child throws, it goes on."""
+    """Only a child of the root throws. After an exception of the root itself FSDP does not work, with or without regions."""
 
     def program(wrap):
         child = fsdp2(block())

@@ -115,7 +115,7 @@ void fail_beside(Kind kind) {
   }
 }
 
-/// Switches oneDNN off, which would go on without memory that it does not get and hide the fault.
+/// Switches oneDNN off, because oneDNN goes on if an allocation fails, which hides the fault.
 class WithoutOneDnn {
  public:
   WithoutOneDnn() { at::globalContext().setUserEnabledMkldnn(false); }

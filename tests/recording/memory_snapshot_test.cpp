@@ -176,8 +176,8 @@ TEST_CASE("A pickle has numbers of all sizes and many texts", "[recording]") {
 
 TEST_CASE("Bytes of a name that are not UTF-8 are replaced in a pickle", "[recording]") {
   Recording recording = three_blocks();
-  // U+00E9 and U+1F600 stay; a lone first byte, a surrogate and a character that is too long do
-  // not.
+  // U+00E9 and U+1F600 stay. A lone first byte, a surrogate, an overlong encoding and a byte that
+  // UTF-8 does not use are replaced.
   recording.strings[1] = "\xC3\xA9\xF0\x9F\x98\x80|\xC3|\xED\xA0\x80|\xC0\xAF|\xFF";
   const std::string r = "\xEF\xBF\xBD";
   const json snapshot = snapshot_of(recording);

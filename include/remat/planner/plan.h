@@ -51,10 +51,10 @@ struct REMAT_API Plan {
   std::vector<PlanGroup> groups;  ///< Outer groups before inner ones
   std::string peak_region;        ///< Where the peak is, for example "region 12 'attn', backward"
 
-  /// One JSON object, described by planner/chain/schema/plan.schema.json. In an infeasible plan
-  /// table and groups are empty, and total_time, overhead, predicted_peak, simulated_peak,
-  /// lower_bound and gap are null; least_budget is the smallest budget that fits, least_at the
-  /// place of the peak in that budget's plan.
+  /// One JSON object, described by planner/chain/schema/plan.schema.json. In the JSON of an
+  /// infeasible plan, unlike in this struct, table and groups are empty, and total_time, overhead,
+  /// predicted_peak, simulated_peak, lower_bound and gap are null. There least_budget is the
+  /// smallest budget that fits, and least_at is the place of the peak in that budget's plan.
   std::string to_json() const;
 };
 

@@ -233,7 +233,7 @@ TEST_CASE("A step between two backwards of a kept graph raises as plain does",
   }
 }
 
-// [cpu]: bytes of a device's memory are not compared.
+// [cpu]: remat notices a write through data() by comparing bytes, which it does in CPU memory only.
 TEST_CASE("A step of SGD, which writes through data(), raises or is as plain",
           "[backend][outside][cpu]") {
   // No version counts this write, so plain code does not raise: it uses the new weight where the
@@ -316,7 +316,7 @@ TEST_CASE("An argument that is no leaf raises like a leaf, also where no op is s
   check_in_place_error(ours.error, "tensor argument 1 (float32 [4, 4] on cpu)");
 }
 
-// [cpu]: bytes of a device's memory are not compared.
+// [cpu]: remat notices a write through data() by comparing bytes, which it does in CPU memory only.
 TEST_CASE("A weight written through data() raises also where no op is seen",
           "[backend][outside][cpu]") {
   remat::CheckpointOptions options = named_block();

@@ -14,9 +14,9 @@
 
 namespace cuda_stand_in {
 
-/// Calls the CUDA kernel, which checks arguments, allocates, draws from the generator and launches
-/// kernels that do nothing, and queues the host's computation of the same op after it. Ops that
-/// the CUDA kernel calls are not computed: they are parts of what the host computes.
+/// Calls the CUDA kernel, then queues the host's computation of the same op. The CUDA kernel checks
+/// arguments, allocates and draws from the generator; the device kernels that it launches do
+/// nothing. Ops that it calls are not computed, because the host's computation includes them.
 class HostKernel final : public c10::OperatorKernel {
  public:
   HostKernel(const c10::OperatorHandle& op, Kind kind);

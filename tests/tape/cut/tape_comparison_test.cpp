@@ -50,7 +50,7 @@ at::Tensor sin_cos_tanh(const at::Tensor& x) {
   return (sin * x.cos()).tanh();
 }
 
-/// sin_exp_tanh() as expected: slots of sin, exp, mul (two) and tanh.
+/// The expected tape of sin_exp_tanh(), with slots of sin, exp, mul (two) and tanh.
 ExpectedTape expected_tape() {
   ExpectedTape expected = expected_of(RecordedTape(&sin_exp_tanh).tape());
   expected.slots = {{.record = 0, .value = ExpectedTape::kNoValue},
@@ -125,7 +125,7 @@ TEST_CASE("A slot that was not expected differs, and so does a missing one", "[t
 
 TEST_CASE("More memory than planned is a difference", "[tape][cut]") {
   ExpectedTape expected = expected_tape();
-  expected.records[1].most_bytes = 255;  // Two results of 128 bytes each.
+  expected.records[1].most_bytes = 255;  // The results of sin and exp take 256.
   const auto found = difference(&sin_exp_tanh, expected);
   REQUIRE(found);
   CHECK(found->record == 1);

@@ -38,7 +38,8 @@ REMAT_API const SavedTensorInfo* saved_tensor_info_in_pack();
 REMAT_API bool packs_region_input();
 
 /// While alive, tells pack that the next tensor passed to it on this thread is an alias of
-/// `original` or a copy of its bytes. `after_op`: the copy was made after the running op.
+/// `original` or a copy of its bytes. `after_op`: the current op had its results when
+/// the copy was made.
 /// `original` must outlive the guard. For remat's own use.
 class REMAT_API SavedOriginalGuard {
  public:
@@ -55,14 +56,14 @@ class REMAT_API SavedOriginalGuard {
 /// The scope of a pair of hooks. A replay does not call the hooks again, because tensors that a
 /// replay saves under them serve only the replay's own graph.
 ///
-/// Note [Hooks inside a region]: a pair that the user opens in a region's function gets what the
-/// region keeps, that is, what SAVE calls under the pair keep: see UserPair. All other saved
-/// tensors become slots of the region, as without the pair.
+/// Note [Hooks inside a region]: a pair that the user opens in a region's function gets only those
+/// tensors that named SAVE calls under the pair keep: see UserPair. All other saved tensors become
+/// slots of the region, as without the pair.
 class REMAT_API UserHooksScope final : public Scope {
  public:
   enum class Of : uint8_t {
     kUser,     ///< Opened by the user.
-    kKeeping,  ///< Opened by remat for what a region keeps: gets every saved tensor.
+    kKeeping,  ///< Opened by remat; gets all tensors saved in it, which the region keeps.
   };
   explicit UserHooksScope(std::shared_ptr<const SavedTensorsHooks> hooks, Of of = Of::kUser)
       : hooks_(std::move(hooks)), of_(of) {
@@ -86,9 +87,10 @@ class REMAT_API UserHooksScope final : public Scope {
 /// True if `pack` belongs to a pair that keeps nothing and runs code again to unpack.
 ///
 /// Note [Checkpoints of PyTorch inside a region]: torch.utils.checkpoint uses such pairs. Its hooks
-/// count the tensors that they pack, and recompute them. A region around such a call does not
+/// count the tensors that they pack, and recompute them. A region around such a checkpoint does not
 /// interfere, so side effects are those of plain code (batch norm's statistics are written twice).
-/// The hooks get no tensor that SAVE calls keep, since they would not get it when they recompute.
+/// The hooks get no tensor that SAVE calls keep, because their own recomputation would not give
+/// them that tensor again, and their counts would differ.
 using RecomputingPair = bool (*)(const c10::SafePyObject& pack);
 
 /// Sets the function that is_recomputing_pair() asks; null, the default, recognises no pair. Usable

@@ -39,7 +39,7 @@ class FirstPosition {
 
   void clear() {
     keys_.clear();
-    if (hashed_ > 0) first_ = {};  // Frees the buckets, too: clear() would walk them each time.
+    if (hashed_ > 0) first_ = {};  // first_.clear() would walk all buckets.
     hashed_ = 0;
   }
 

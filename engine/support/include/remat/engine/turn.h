@@ -9,7 +9,7 @@ namespace remat {
 
 /// While a Turn lives, no other thread has one; a thread may hold several. The constructor waits in
 /// blocking_wait(). A single turn covers all generators and all user state, because two threads
-/// could deadlock if each generator and each state had a turn.
+/// could deadlock if each generator and each state had a Turn of its own.
 class REMAT_API Turn {
  public:
   Turn();
