@@ -57,6 +57,8 @@ void GivenValues::add(const RegionSaved& saved, const at::Tensor& value, Hooked 
   if (value.is_inference()) return;
   const c10::VariableVersion version = value.unsafeGetTensorImpl()->version_counter();
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (const void* const counter = saved.version().counter())
+    by_counter_[counter].push_back(all_.size());
   all_.push_back({.saved = saved,
                   .owner = saved.region.shared_from_this(),
                   .hooked = hooked,
@@ -70,8 +72,11 @@ void GivenValues::add(const RegionSaved& saved, const at::Tensor& value, Hooked 
 void GivenValues::check_read(const RegionSaved& saved, const void* memory) const {
   if (is_empty_.load(std::memory_order_acquire)) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (const Given& given : all_) {
-    if (!share_memory(given.saved, saved) || !given.is_written()) continue;
+  const auto sharing = by_counter_.find(saved.version().counter());
+  if (sharing == by_counter_.end()) return;
+  for (const size_t number : sharing->second) {
+    const Given& given = all_[number];
+    if (!given.is_written()) continue;
     if (given.hooked != Hooked::kNo) given.refuse("and another saved tensor has that memory");
     TORCH_CHECK(!memory || given.memory != memory,
                 "one of the variables needed for gradient computation has been modified by an "
@@ -88,6 +93,7 @@ void GivenValues::check_at_end(bool is_retained) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     all.swap(all_);  // The first region to end checks for all.
+    by_counter_.clear();
   }
   for (const Given& given : all) {
     if (!given.is_written()) continue;

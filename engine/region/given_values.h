@@ -4,12 +4,14 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <remat/engine/call_log.h>
@@ -93,7 +95,10 @@ class GivenValues {
   const int graph_task_;
   std::atomic<bool> is_empty_{true};
   mutable std::mutex mutex_;
-  std::vector<Given> all_;  // Guarded by mutex_.
+  std::vector<Given> all_;  // Guarded by mutex_, as is by_counter_.
+  // Positions in all_, by the version counter that the tensor had in the forward. Nodes ask for
+  // thousands of tensors, of which few have been listed.
+  std::unordered_map<const void*, c10::SmallVector<size_t, 1>> by_counter_;
 };
 
 }  // namespace remat
