@@ -10,8 +10,8 @@
 
 namespace remat::detail {
 
-/// As long as the object lives, a backward that this thread starts runs on this thread, and leaves
-/// the thread's current device and streams as they are.
+/// Makes backwards that this thread starts run on this thread as long as the object lives, and
+/// leave the thread's current device and streams as they are.
 ///
 /// Note [Inner backwards]: a backward inside a region's function is part of the function, so the
 /// region's scopes must see what the backward's nodes do. Scopes belong to the thread that runs the
