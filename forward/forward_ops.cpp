@@ -15,6 +15,7 @@
 #include <remat/engine/hidden_scopes.h>
 #include <remat/engine/op_writer.h>
 #include <remat/engine/stream_use.h>
+#include <remat/engine/tensor_layout.h>
 #include <remat/engine/write_kind.h>
 
 namespace remat {
@@ -66,7 +67,7 @@ void ForwardOps::before_op(OpCall& call, bool logged) {
   if (state_.is_saving) return calls_->saved_ops().before_op(call);
   if (calls_) calls_->go_on();
   if (C10_UNLIKELY(info.facts().has(OpFact::kMakesTangents))) state_.has_tangents = true;
-  if (info.may_draw()) before_draw(call);
+  if (call.may_draw()) before_draw(call);
   if (C10_UNLIKELY(info.is_communication())) region_.mark_communicates();
   made_ = origin_of_results(info);
   is_written_down_ = logged && state_.logs() && !casts_weight_ && is_written_down(call);
@@ -185,6 +186,21 @@ void ForwardOps::after_op(OpCall& call) {
     state_.storages.enter_result(
         tensor, is_written_down_ ? Origin::made(state_.written_down - 1, number++) : made_);
   });
+}
+
+// Note [Views that nobody needs to see]: a view is not logged, makes no memory and reads no data.
+// So a region need not see a view of memory whose origin it knows, with these exceptions: a SAVE
+// call has its own ops, after a named call the next op ends what the call left open, a planned step
+// counts all ops, a cast may be stale, and a tensor from outside is noted when the first op gets
+// it.
+bool ForwardOps::skips_view(const at::Tensor& viewed) const {
+  if (!region_.intercept()) return true;
+  if (calls_ || (state_.recorder && state_.recorder->cutter())) return false;
+  const void* const memory = memory_of(viewed);
+  if (!memory || !has_layout(viewed)) return false;
+  const Origin origin = state_.storages.find(memory);
+  if (origin.is_inside()) return !origin.is_cast();
+  return origin.is_outside() && outside_.knows(viewed, origin);
 }
 
 /// Ends the handled op. Does nothing if `call` is another op, such as one of a SAVE call in a

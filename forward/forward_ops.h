@@ -29,6 +29,7 @@ class ForwardOps final : public OpObserver {
 
   void before_op(OpCall& call, bool logged) override;
   void after_op(OpCall& call) override;
+  bool skips_view(const at::Tensor& viewed) const override;
   void before_part(const OpCall& call) override;
   void after_part(const OpCall& call) override;
   void op_threw(const OpCall& call) override;

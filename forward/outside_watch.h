@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <optional>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include <remat/engine/op_call.h>
@@ -41,6 +42,13 @@ class OutsideWatch {
   }
   /// Call it if the op has `tensor`, which is from outside, as argument `argument`.
   void see(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);
+  /// True if see() has nothing to do for an op that only views `tensor`, which is from outside.
+  bool knows(const at::Tensor& tensor, Origin origin) const {
+    const OutsideStorage& outside = std::as_const(region_).outside()[origin.number()];
+    const bool is_first =
+        outside.first_tensor()._unsafe_get_target() == tensor.unsafeGetTensorImpl();
+    return is_first && !outside.is_received() && !writes_any_;
+  }
   /// Call it if the op has `tensor`, a tensor subclass of any origin, as argument `argument`.
   void see_wrapper(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);
   /// Call it when all arguments of the op have been seen.

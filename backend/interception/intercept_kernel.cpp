@@ -277,8 +277,23 @@ InterceptKernel::InterceptKernel(const OperatorHandle& op, Level level)
       non_blocking_(non_blocking_argument(op.schema())),
       may_return_early_(non_blocking_ < op.schema().arguments().size()) {}
 
+DispatchKeySet InterceptKernel::below(DispatchKeySet keys) {
+  return keys.remove_backend(backend);
+}
+
+InterceptKernel::Route InterceptKernel::route(const OperatorHandle& op, DispatchKeySet keys,
+                                              const at::Tensor* viewed) {
+  if (C10_UNLIKELY(!is_seen(keys))) return Route::kUnseen;
+  if (C10_UNLIKELY(is_part_of_op() || Scope::current()->policy())) return Route::kSeen;
+  const DispatchKeySet below = InterceptKernel::below(keys);
+  if (is_composite(op, below.highestPriorityTypeId())) return Route::kParts;
+  const bool is_skipped =
+      viewed && !below.has(DispatchKey::Python) && OpObserver::all_skip_view(*viewed);
+  return is_skipped ? Route::kUnseen : Route::kSeen;
+}
+
 void InterceptKernel::operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-  const DispatchKeySet below = keys.remove_backend(backend);
+  const DispatchKeySet below = InterceptKernel::below(keys);
   if (C10_UNLIKELY(!is_seen(keys))) return run_unseen(op, below, stack);
   const bool is_part = level_ == Level::kAutograd ? is_part_of_op() : is_in_leaf();
   if (C10_UNLIKELY(is_part)) return run_in_leaf(op, info(op), keys, below, stack);

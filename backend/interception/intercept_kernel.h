@@ -35,6 +35,20 @@ class InterceptKernel final : public c10::OperatorKernel {
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   torch::jit::Stack* stack);
 
+  /// The keys of the kernel that follows remat's.
+  static c10::DispatchKeySet below(c10::DispatchKeySet keys);
+
+  /// What remat does with a call.
+  enum class Route {
+    kUnseen,  ///< Passes it on without interception.
+    kParts,   ///< Passes it on, so that its parts are intercepted.
+    kSeen,    ///< Calls operator().
+  };
+
+  /// The route of a call of `op` with `keys`. `viewed`: the tensor that a plain view op views, and
+  /// with which its results share memory; null for other ops. Needs Level::kAutograd.
+  Route route(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const at::Tensor* viewed);
+
  private:
   enum class Kind : uint8_t { kUnknown, kLeaf, kComposite };
 

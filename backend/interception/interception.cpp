@@ -21,6 +21,7 @@
 #include <remat/placeholder/op_facts.h>
 
 #include "intercept_kernel.h"
+#include "typed_kernel.h"
 
 namespace remat {
 namespace {
@@ -157,14 +158,15 @@ class Interception {
     if (is_factory(op.schema())) return register_factory(op);
     if (is_size_query(op.operator_name().name)) return register_size_query(op);
     if (op_facts(op.operator_name()).has(OpFact::kWritesNoData)) return register_note(op);
-    using Level = InterceptKernel::Level;
-    register_kernel(op, DispatchKey::AutogradFunctionality, Level::kAutograd);
+    put(op, key(DispatchKey::AutogradFunctionality), make_intercept_kernel(op));
     if (op.schema().argumentIndexWithName("running_mean")) register_statistics(op);
     // Without a kernel here, LibTorch's composite kernel would win over the fallback, and compute
     // other bits than the backend's own kernel.
     if (op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
         op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional)) {
-      register_kernel(op, DispatchKey::Dense, Level::kBackend);
+      put(op, key(DispatchKey::Dense),
+          KernelFunction::makeFromBoxedFunctor(
+              std::make_unique<InterceptKernel>(op, InterceptKernel::Level::kBackend)));
     }
     // Other layouts and quantized tensors need a kernel for the same reason.
     for (const OwnKernels& kernels : kOwnKernels) {
@@ -199,12 +201,6 @@ class Interception {
          {DispatchKey::AutogradFunctionality, DispatchKey::Dense}) {
       put(op, key(functionality), KernelFunction::makeFromBoxedFunction<&intercept_note>());
     }
-  }
-
-  void register_kernel(const c10::OperatorHandle& op, DispatchKey functionality,
-                       InterceptKernel::Level level) {
-    put(op, key(functionality),
-        KernelFunction::makeFromBoxedFunctor(std::make_unique<InterceptKernel>(op, level)));
   }
 
   void put(const c10::OperatorHandle& op, DispatchKey where, KernelFunction kernel) {

@@ -30,6 +30,18 @@ bool are_same(const at::Tensor& first, const at::Tensor& second) {
          std::memcmp(first.const_data_ptr(), second.const_data_ptr(), first.nbytes()) == 0;
 }
 
+/// True if the tensor has the strides that c10::contiguous_strides() gives to its sizes.
+bool has_default_strides(const at::Tensor& tensor) {
+  const c10::IntArrayRef sizes = tensor.sizes();
+  const c10::IntArrayRef strides = tensor.strides();
+  int64_t expected = 1;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    if (strides[d] != expected) return false;
+    expected *= std::max<int64_t>(sizes[d], 1);
+  }
+  return true;
+}
+
 }  // namespace
 
 ForwardMemory::ForwardMemory(const at::Tensor& tensor, bool is_hooked)
@@ -38,8 +50,8 @@ ForwardMemory::ForwardMemory(const at::Tensor& tensor, bool is_hooked)
       conjugated_(tensor.is_conj()),
       negated_(tensor.is_neg()),
       is_hooked_(is_hooked) {
+  if (has_default_strides(tensor)) return;
   const c10::IntArrayRef strides = tensor.strides();
-  if (strides == c10::IntArrayRef(c10::contiguous_strides(tensor.sizes()))) return;
   auto copy = std::make_unique<int64_t[]>(strides.size());
   std::copy(strides.begin(), strides.end(), copy.get());
   strides_ = std::move(copy);

@@ -45,7 +45,7 @@ void write_op(OpWords* words, const OpCall& call, c10::ArrayRef<SeenTensor> seen
   words->begin(call.info());
   auto open = drop_unless_released(*words);
   words->add_settings(settings);
-  if (call.info().may_draw() && region.preserve_rng()) words->add_draw(draw_position(call));
+  if (call.may_draw() && region.preserve_rng()) words->add_draw(draw_position(call));
   const OutsideLog& outside = region.outside();
   const SeenTensor* next = seen.begin();
   visit_arguments(

@@ -8,6 +8,7 @@
 
 #include <remat/engine/autocast_cache.h>
 #include <remat/engine/stream_use.h>
+#include <remat/engine/tensor_layout.h>
 
 namespace remat {
 
@@ -84,6 +85,15 @@ void ReplayOps::after_op(OpCall& call) {
     }
   }
   progress_.end_op();
+}
+
+// See Note [Views that nobody needs to see].
+bool ReplayOps::skips_view(const at::Tensor& viewed) const {
+  if (!region_.intercept()) return true;
+  if (progress_.stops_before_next() || !has_layout(viewed)) return false;
+  const void* const memory = memory_of(viewed);
+  const Origin origin = memory ? memory_.storages().find(memory) : Origin::unknown();
+  return origin.is_inside() && !origin.is_cast();
 }
 
 void ReplayOps::before_part(const OpCall& call) {

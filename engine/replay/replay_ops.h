@@ -33,6 +33,7 @@ class ReplayOps final : public OpObserver {
 
   void before_op(OpCall& call, bool logged) override;
   void after_op(OpCall& call) override;
+  bool skips_view(const at::Tensor& viewed) const override;
   void before_part(const OpCall& call) override;
   void adopt(const at::Tensor& tensor) override;
   at::Tensor stand_in(const at::Tensor& tensor) override;

@@ -50,6 +50,8 @@ class REMAT_API ReplayProgress {
   void look_away() { ++unwatched_; }
   void watch_again() { --unwatched_; }
 
+  /// True if the next op, which does not run, stops the replay.
+  bool stops_before_next() const { return op_.stops_before_next; }
   /// begin_op() is called before an op runs, end_op() afterwards. Both may stop the replay.
   void begin_op(const OpCall& call) {
     if (C10_UNLIKELY(std::exchange(op_.stops_before_next, false))) stop();

@@ -99,6 +99,14 @@ void OpObserver::all_after_op(OpCall& call) {
   for_each_seeing([&](OpObserver& observer) { observer.after_op(call); });
 }
 
+bool OpObserver::all_skip_view(const at::Tensor& viewed) {
+  if (trace_sink.load(std::memory_order_relaxed)) return false;
+  for (const Scope* scope = current_scope; scope; scope = scope->next_to_see_ops()) {
+    if (scope->ops() && !scope->ops()->skips_view(viewed)) return false;
+  }
+  return true;
+}
+
 void OpObserver::all_before_part(const OpCall& call) {
   for_each_seeing([&](OpObserver& observer) { observer.before_part(call); });
   if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))

@@ -100,6 +100,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
       argument_count_(op.schema().arguments().size()),
       return_count_(op.schema().returns().size()),
       training_argument_(argument_count_),
+      dropout_argument_(argument_count_),
       changes_metadata_(op.hasTag(at::Tag::inplace_view)),
       is_cast_(makes_cast(op.operator_name())),
       is_lift_(op.operator_name().name == "aten::lift_fresh"),
@@ -119,6 +120,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
     const auto* const alias = arguments[i].alias_info();
     if (alias && alias->isWrite() && i < 64) written_ |= uint64_t{1} << i;
     if (arguments[i].name() == "training") training_argument_ = i;
+    if (arguments[i].name() == "dropout_p" && !writes_argument(0, false)) dropout_argument_ = i;
   }
   const bool is_metadata_query =
       facts_.has(OpFact::kMetadata) || wraps_collective(op.operator_name().name);

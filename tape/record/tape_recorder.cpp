@@ -81,7 +81,7 @@ void TapeRecorder::before_op(const OpCall& call) {
   if (cutter_) cutter_->begin_op(info);
   for (size_t i = 0; i < info.argument_count() && !gave_up(); ++i) add_argument(call, i);
   op_.states.clear();
-  if (generators_ && (info.may_draw() || info.is_of_library()))
+  if (generators_ && (call.may_draw() || info.is_of_library()))
     op_.states = read_generators(*generators_);
 }
 

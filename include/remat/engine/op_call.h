@@ -96,6 +96,10 @@ class REMAT_API OpInfo {
   /// True for ops that LibTorch tags as drawing random numbers (nondeterministic_seeded).
   bool may_draw() const { return may_draw_; }
 
+  /// Position of the argument "dropout_p" of attention ops, which draw nothing if it is 0;
+  /// argument_count() if there is none.
+  size_t dropout_argument() const { return dropout_argument_; }
+
   /// True for empty() and similar factories, whose result has no values yet.
   bool is_uninitialised() const { return facts_.has(OpFact::kUninitialised); }
 
@@ -115,6 +119,7 @@ class REMAT_API OpInfo {
   size_t argument_count_;
   size_t return_count_;
   size_t training_argument_;
+  size_t dropout_argument_;
   uint64_t written_ = 0;        // bit i: the schema marks argument i as written
   uint64_t hidden_writes_ = 0;  // bit i: argument i is written in training, unmarked in the schema
   bool reads_data_;
@@ -181,6 +186,13 @@ class REMAT_API OpCall {
   /// True if this call may write argument `i`.
   bool writes_argument(size_t i) const {
     return info_->writes() && info_->writes_argument(i, training());
+  }
+
+  /// True if this call may draw random numbers.
+  bool may_draw() const {
+    if (C10_LIKELY(!info_->may_draw())) return false;
+    const size_t i = info_->dropout_argument();
+    return i == info_->argument_count() || !argument(i).isDouble() || argument(i).toDouble() != 0;
   }
 
   /// The value of the argument "training"; true if the op has none.

@@ -34,6 +34,10 @@ class REMAT_API OpObserver {
   /// The op has run; not called if it threw.
   virtual void after_op(OpCall& call) = 0;
 
+  /// True if an op that only views `viewed`, a tensor with a layout, need not be shown. See
+  /// Note [Views that nobody needs to see].
+  virtual bool skips_view(const at::Tensor& /*viewed*/) const { return false; }
+
   /// Like before_op() and after_op(), for a part: an op that the handler of a tensor subclass calls
   /// while an observed op runs. adopt_part() follows for the tensors that the part has made.
   virtual void before_part(const OpCall& /*call*/) {}
@@ -70,6 +74,8 @@ class REMAT_API OpObserver {
   /// Call the observers of this thread, the outermost first. See Note [Who sees an op].
   static void all_before_op(OpCall& call, bool logged);
   static void all_after_op(OpCall& call);
+  /// True if no observer of this thread needs to see an op that only views `viewed`.
+  static bool all_skip_view(const at::Tensor& viewed);
   static void all_before_part(const OpCall& call);
   static void all_after_part(const OpCall& call);
   static void all_op_threw(const OpCall& call);

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The ops that have unboxed kernels, and those kernels.
+#include "typed_kernel.h"
+
+#include <ATen/ops/adaptive_avg_pool2d_ops.h>
+#include <ATen/ops/alias_ops.h>
+#include <ATen/ops/avg_pool1d_ops.h>
+#include <ATen/ops/batch_norm_ops.h>
+#include <ATen/ops/chunk_ops.h>
+#include <ATen/ops/contiguous_ops.h>
+#include <ATen/ops/conv1d_ops.h>
+#include <ATen/ops/conv2d_ops.h>
+#include <ATen/ops/cross_entropy_loss_ops.h>
+#include <ATen/ops/detach_ops.h>
+#include <ATen/ops/dropout_ops.h>
+#include <ATen/ops/einsum_ops.h>
+#include <ATen/ops/expand_as_ops.h>
+#include <ATen/ops/expand_ops.h>
+#include <ATen/ops/flatten_ops.h>
+#include <ATen/ops/group_norm_ops.h>
+#include <ATen/ops/instance_norm_ops.h>
+#include <ATen/ops/layer_norm_ops.h>
+#include <ATen/ops/linear_ops.h>
+#include <ATen/ops/log_softmax_ops.h>
+#include <ATen/ops/matmul_ops.h>
+#include <ATen/ops/max_pool2d_ops.h>
+#include <ATen/ops/movedim_ops.h>
+#include <ATen/ops/narrow_ops.h>
+#include <ATen/ops/nll_loss_ops.h>
+#include <ATen/ops/permute_ops.h>
+#include <ATen/ops/reshape_ops.h>
+#include <ATen/ops/rms_norm_ops.h>
+#include <ATen/ops/scaled_dot_product_attention_ops.h>
+#include <ATen/ops/select_ops.h>
+#include <ATen/ops/slice_ops.h>
+#include <ATen/ops/softmax_ops.h>
+#include <ATen/ops/split_ops.h>
+#include <ATen/ops/split_with_sizes_ops.h>
+#include <ATen/ops/squeeze_ops.h>
+#include <ATen/ops/t_ops.h>
+#include <ATen/ops/to_ops.h>
+#include <ATen/ops/transpose_ops.h>
+#include <ATen/ops/type_as_ops.h>
+#include <ATen/ops/unbind_ops.h>
+#include <ATen/ops/unflatten_ops.h>
+#include <ATen/ops/unsqueeze_ops.h>
+#include <ATen/ops/view_as_ops.h>
+#include <ATen/ops/view_ops.h>
+#include <ATen/ops/where_ops.h>
+
+#include <memory>
+#include <utility>
+
+#include <remat/engine/interception_bits.h>
+
+#include "intercept_kernel.h"
+
+namespace remat {
+namespace {
+
+using c10::DispatchKeySet;
+using c10::KernelFunction;
+using c10::OperatorHandle;
+
+/// The tensor that a plain view op views; null for other ops.
+template <bool kIsView, class First, class... Rest>
+const at::Tensor* viewed(const First& first, const Rest&... /*rest*/) {
+  if constexpr (kIsView) {
+    return &first;
+  } else {
+    return nullptr;
+  }
+}
+
+/// The kernel in front of `Op`, a type in at::_ops.
+template <class Op, bool kIsView, class Schema = typename Op::schema>
+class TypedKernel;
+
+template <class Op, bool kIsView, class Result, class... Args>
+class TypedKernel<Op, kIsView, Result(Args...)> final : public c10::OperatorKernel {
+ public:
+  explicit TypedKernel(const OperatorHandle& op) : op_(op) {
+    auto kernel = std::make_unique<InterceptKernel>(op, InterceptKernel::Level::kAutograd);
+    kernel_ = kernel.get();
+    boxed_ = KernelFunction::makeFromBoxedFunctor(std::move(kernel));
+  }
+
+  Result operator()(DispatchKeySet keys, Args... args) {
+    const DispatchKeySet below = InterceptKernel::below(keys);
+    switch (kernel_->route(op_, keys, viewed<kIsView>(args...))) {
+      case InterceptKernel::Route::kUnseen: {
+        const InterceptionOff off;
+        return Op::redispatch(below, std::forward<Args>(args)...);
+      }
+      case InterceptKernel::Route::kParts:
+        return Op::redispatch(below, std::forward<Args>(args)...);
+      case InterceptKernel::Route::kSeen:
+        break;
+    }
+    return boxed_.call<Result, Args...>(op_, keys, std::forward<Args>(args)...);
+  }
+
+ private:
+  OperatorHandle op_;
+  InterceptKernel* kernel_;  // Owned by boxed_.
+  KernelFunction boxed_;
+};
+
+struct TypedOp {
+  const char* name;
+  const char* overload;
+  KernelFunction (*make)(const OperatorHandle& op);
+};
+
+template <class Op, bool kIsView>
+constexpr TypedOp typed() {
+  return {Op::name, Op::overload_name, [](const OperatorHandle& op) {
+            return KernelFunction::makeFromUnboxedFunctor<false, TypedKernel<Op, kIsView>>(
+                std::make_unique<TypedKernel<Op, kIsView>>(op));
+          }};
+}
+
+template <class Op>
+constexpr TypedOp composite() {
+  return typed<Op, false>();
+}
+
+/// For ops whose results always share memory with their first argument.
+template <class Op>
+constexpr TypedOp view() {
+  return typed<Op, true>();
+}
+
+namespace ops = at::_ops;
+
+constexpr TypedOp kTypedOps[] = {
+    view<ops::alias>(),
+    view<ops::detach>(),
+    view<ops::expand>(),
+    view<ops::permute>(),
+    view<ops::select_int>(),
+    view<ops::slice_Tensor>(),
+    view<ops::split_Tensor>(),
+    view<ops::split_with_sizes>(),
+    view<ops::squeeze>(),
+    view<ops::squeeze_dim>(),
+    view<ops::t>(),
+    view<ops::transpose_int>(),
+    view<ops::unbind_int>(),
+    view<ops::unsqueeze>(),
+    view<ops::view>(),
+    composite<ops::adaptive_avg_pool2d>(),
+    composite<ops::avg_pool1d>(),
+    composite<ops::batch_norm>(),
+    composite<ops::chunk>(),
+    composite<ops::contiguous>(),
+    composite<ops::conv1d>(),
+    composite<ops::conv2d>(),
+    composite<ops::cross_entropy_loss>(),
+    composite<ops::dropout>(),
+    composite<ops::einsum>(),
+    composite<ops::expand_as>(),
+    composite<ops::flatten_using_ints>(),
+    composite<ops::group_norm>(),
+    composite<ops::instance_norm>(),
+    composite<ops::layer_norm>(),
+    composite<ops::linear>(),
+    composite<ops::log_softmax_int>(),
+    composite<ops::matmul>(),
+    composite<ops::max_pool2d>(),
+    composite<ops::movedim_int>(),
+    composite<ops::narrow>(),
+    composite<ops::nll_loss>(),
+    composite<ops::reshape>(),
+    composite<ops::rms_norm>(),
+    composite<ops::scaled_dot_product_attention>(),
+    composite<ops::softmax_int>(),
+    composite<ops::to_device>(),
+    composite<ops::to_dtype>(),
+    composite<ops::to_dtype_layout>(),
+    composite<ops::to_other>(),
+    composite<ops::type_as>(),
+    composite<ops::unflatten_int>(),
+    composite<ops::view_as>(),
+    composite<ops::where_ScalarOther>(),
+};
+
+}  // namespace
+
+KernelFunction make_intercept_kernel(const OperatorHandle& op) {
+  const c10::OperatorName& name = op.operator_name();
+  for (const TypedOp& typed : kTypedOps) {
+    if (name.name == typed.name && name.overload_name == typed.overload) return typed.make(op);
+  }
+  return KernelFunction::makeFromBoxedFunctor(
+      std::make_unique<InterceptKernel>(op, InterceptKernel::Level::kAutograd));
+}
+
+}  // namespace remat
