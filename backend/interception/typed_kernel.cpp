@@ -80,7 +80,8 @@ class TypedKernel;
 template <class Op, bool kIsView, class Result, class... Args>
 class TypedKernel<Op, kIsView, Result(Args...)> final : public c10::OperatorKernel {
  public:
-  explicit TypedKernel(const OperatorHandle& op) : op_(op) {
+  /// Throws c10::Error if the running LibTorch gives the op another signature.
+  explicit TypedKernel(const OperatorHandle& op) : op_(op.typed<Result(Args...)>()) {
     auto kernel = std::make_unique<InterceptKernel>(op, InterceptKernel::Level::kAutograd);
     kernel_ = kernel.get();
     boxed_ = KernelFunction::makeFromBoxedFunctor(std::move(kernel));
@@ -91,10 +92,10 @@ class TypedKernel<Op, kIsView, Result(Args...)> final : public c10::OperatorKern
     switch (kernel_->route(op_, keys, viewed<kIsView>(args...))) {
       case InterceptKernel::Route::kUnseen: {
         const InterceptionOff off;
-        return Op::redispatch(below, std::forward<Args>(args)...);
+        return op_.redispatch(below, std::forward<Args>(args)...);
       }
       case InterceptKernel::Route::kParts:
-        return Op::redispatch(below, std::forward<Args>(args)...);
+        return op_.redispatch(below, std::forward<Args>(args)...);
       case InterceptKernel::Route::kSeen:
         break;
     }
@@ -102,7 +103,7 @@ class TypedKernel<Op, kIsView, Result(Args...)> final : public c10::OperatorKern
   }
 
  private:
-  OperatorHandle op_;
+  c10::TypedOperatorHandle<Result(Args...)> op_;
   InterceptKernel* kernel_;  // Owned by boxed_.
   KernelFunction boxed_;
 };
@@ -191,7 +192,12 @@ constexpr TypedOp kTypedOps[] = {
 KernelFunction make_intercept_kernel(const OperatorHandle& op) {
   const c10::OperatorName& name = op.operator_name();
   for (const TypedOp& typed : kTypedOps) {
-    if (name.name == typed.name && name.overload_name == typed.overload) return typed.make(op);
+    if (name.name != typed.name || name.overload_name != typed.overload) continue;
+    try {
+      return typed.make(op);
+    } catch (const c10::Error&) {
+      break;  // A LibTorch of another version than the one that remat was compiled for.
+    }
   }
   return KernelFunction::makeFromBoxedFunctor(
       std::make_unique<InterceptKernel>(op, InterceptKernel::Level::kAutograd));
