@@ -13,6 +13,7 @@
 #include <remat/engine/is_recomputing.h>
 #include <remat/inspect/recorder.h>
 
+#include "support/cut_step.h"
 #include "support/named_step.h"
 
 namespace remat {
@@ -105,6 +106,15 @@ TEST_CASE("Views of tensors without strides or bytes are seen", "[forward][views
     CHECK_FALSE(skips(x.new_zeros({0}).sin()));
     return x.sin();
   });
+}
+
+TEST_CASE("A tape with cuts sees all views", "[forward][views]") {
+  const auto fn = [](const at::Tensor& x) {
+    const at::Tensor y = x.sin();
+    CHECK_FALSE(skips(y));
+    return y.exp();
+  };
+  step(checkpoint(with_cuts(Cuts{.positions = {1}}))(fn));
 }
 
 TEST_CASE("A recorder sees all views", "[forward][views]") {
