@@ -50,7 +50,9 @@ std::shared_ptr<GivenValues> GivenValues::of_task(int graph_task) {
 
 GivenValues::~GivenValues() {
   const std::lock_guard<std::mutex> lock(tasks_mutex());
-  tasks().erase(graph_task_);
+  const auto entry = tasks().find(graph_task_);
+  // Another thread of the pass may have made a new list since this one had no owner left.
+  if (entry != tasks().end() && entry->second.expired()) tasks().erase(entry);
 }
 
 void GivenValues::add(const RegionSaved& saved, const at::Tensor& value, Hooked hooked) {
