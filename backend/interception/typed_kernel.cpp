@@ -51,8 +51,10 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include <remat/engine/interception_bits.h>
+#include <remat/engine/op_observer.h>
 
 #include "intercept_kernel.h"
 
@@ -73,6 +75,15 @@ const at::Tensor* viewed(const First& first, const Rest&... /*rest*/) {
   }
 }
 
+/// Tells the scopes of a result that shares no memory with `viewed`. A user's own kernel for a view
+/// op may return such a copy.
+void adopt_copy(const at::Tensor& viewed, const at::Tensor& result) {
+  if (memory_of(result) != memory_of(viewed)) OpObserver::all_adopt(result);
+}
+void adopt_copy(const at::Tensor& viewed, const std::vector<at::Tensor>& results) {
+  for (const at::Tensor& result : results) adopt_copy(viewed, result);
+}
+
 /// The kernel in front of `Op`, a type in at::_ops.
 template <class Op, bool kIsView, class Schema = typename Op::schema>
 class TypedKernel;
@@ -89,10 +100,13 @@ class TypedKernel<Op, kIsView, Result(Args...)> final : public c10::OperatorKern
 
   Result operator()(DispatchKeySet keys, Args... args) {
     const DispatchKeySet below = InterceptKernel::below(keys);
-    switch (kernel_->route(op_, keys, viewed<kIsView>(args...))) {
+    const at::Tensor* const base = viewed<kIsView>(args...);
+    switch (kernel_->route(op_, keys, base)) {
       case InterceptKernel::Route::kUnseen: {
         const InterceptionOff off;
-        return op_.redispatch(below, std::forward<Args>(args)...);
+        Result result = op_.redispatch(below, std::forward<Args>(args)...);
+        if constexpr (kIsView) adopt_copy(*base, result);
+        return result;
       }
       case InterceptKernel::Route::kParts:
         return op_.redispatch(below, std::forward<Args>(args)...);

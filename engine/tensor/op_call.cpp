@@ -120,7 +120,8 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
     const auto* const alias = arguments[i].alias_info();
     if (alias && alias->isWrite() && i < 64) written_ |= uint64_t{1} << i;
     if (arguments[i].name() == "training") training_argument_ = i;
-    if (arguments[i].name() == "dropout_p" && !writes_argument(0, false)) dropout_argument_ = i;
+    if (!is_of_library_ && !writes_argument(0, false) && arguments[i].name() == "dropout_p")
+      dropout_argument_ = i;
   }
   const bool is_metadata_query =
       facts_.has(OpFact::kMetadata) || wraps_collective(op.operator_name().name);

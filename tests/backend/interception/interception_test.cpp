@@ -141,6 +141,21 @@ TEST_CASE("An op that is taken away and defined anew with another schema is seen
   }
 }
 
+TEST_CASE("A copy that a user's kernel for a view op returns is the region's own",
+          "[backend][interception][cpu]") {
+  install();
+  torch::Library library(torch::Library::IMPL, "aten", std::nullopt, __FILE__, __LINE__);
+  library.impl("t", torch::dispatch(c10::DispatchKey::CPU,
+                                    [](const Tensor& x) { return x.transpose(0, 1).clone(); }));
+  const auto fn = [](const Tensor& x) { return x.sin().t().exp().t().sin(); };
+  const auto gradient = [&](const std::function<Tensor(const Tensor&)>& of) {
+    const Tensor x = torch::arange(6, at::kFloat).view({2, 3}).requires_grad_();
+    return torch::autograd::grad({of(x).sum()}, {x})[0];
+  };
+  const Tensor expected = gradient(fn);
+  CHECK(same_bits(gradient(checkpoint()(fn)), expected));
+}
+
 TEST_CASE("Interception is off outside regions, after errors, and in user callbacks",
           "[backend][interception]") {
   CHECK_FALSE(remat::interception_is_on());

@@ -5,6 +5,8 @@
 
 #include "support/catch.h"
 
+#include <ATen/core/enum_tag.h>
+#include <torch/library.h>
 #include <torch/torch.h>
 
 #include "support/made_call.h"
@@ -25,6 +27,12 @@ bool may_draw_with(double dropout) {
 TEST_CASE("An attention op without dropout draws nothing", "[engine][tensor]") {
   CHECK_FALSE(may_draw_with(0));
   CHECK(may_draw_with(0.5));
+}
+
+TEST_CASE("An op of a library may draw without dropout", "[engine][tensor]") {
+  torch::Library library(torch::Library::DEF, "remat_test", std::nullopt, __FILE__, __LINE__);
+  library.def("noise(Tensor x, float dropout_p) -> Tensor", {at::Tag::nondeterministic_seeded});
+  CHECK(MadeCall("remat_test::noise", "", {torch::rand({4}), 0.0}).get().may_draw());
 }
 
 TEST_CASE("An op whose probability is no argument of attention may draw", "[engine][tensor]") {
