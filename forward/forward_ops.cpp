@@ -191,11 +191,12 @@ void ForwardOps::after_op(OpCall& call) {
 // Note [Views that nobody needs to see]: a view is not logged, makes no memory and reads no data.
 // So a region need not see a view of memory whose origin it knows, with these exceptions: a SAVE
 // call has its own ops, after a named call the next op ends what the call left open, a planned step
-// counts all ops, a cast may be stale, and a tensor from outside is noted when the first op gets
-// it.
+// counts all ops, a tape refuses any op on another stream, a cast may be stale, and a tensor from
+// outside is noted when the first op gets it.
 bool ForwardOps::skips_view(const at::Tensor& viewed) const {
   if (!region_.intercept()) return true;
-  if (calls_ || (state_.recorder && state_.recorder->cutter())) return false;
+  if (calls_) return false;
+  if (state_.recorder && (state_.recorder->cutter() || region_.streams().changed())) return false;
   const void* const memory = memory_of(viewed);
   if (!memory || !has_layout(viewed)) return false;
   const Origin origin = state_.storages.find(memory);

@@ -51,6 +51,7 @@ TESTS = {
     "S29": "L (nodes)",
     "S50": "L",
     "S51": "L",
+    "S52": "L",
     "S30": "L",
     "S31": "L, test_tape.py::test_side_effects_happen_once",
     "S32": "L",

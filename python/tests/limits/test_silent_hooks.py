@@ -7,6 +7,8 @@ import torch
 from programs import leaf
 from same import assert_equal, plain
 
+import remat_meta as remat
+
 from .common import assert_silent, call, copying, outcome, region
 
 
@@ -154,3 +156,27 @@ def test_s51_over_a_kept_graph_a_backward_that_writes_gets_what_the_forward_save
         outcome(program, plain)
     first, second = outcome(program, region(replay))
     assert_equal(first, second)
+
+
+@pytest.mark.parametrize("replay", ["function", "tape"])
+def test_s52_what_is_offloaded_does_not_change_with_a_write_by_data(replay):
+    def program(wrap):
+        x = leaf(4)
+
+        def fn(x):
+            y = remat.native_op(torch.tanh, "y", remat.CheckpointPolicy.OFFLOAD)(x * 1)
+            y.data.mul_(0.5)
+            return y + 0
+
+        return [*torch.autograd.grad(wrap(fn)(x).sum(), x)]
+
+    def under_copies(fn):
+        def wrapped(x):
+            with torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda t: t):
+                return fn(x)
+
+        return wrapped
+
+    got = outcome(program, remat.checkpoint(replay=replay, offload_store=remat.host_memory_store()))
+    assert_equal(got, outcome(program, under_copies))
+    assert not torch.equal(got[0], outcome(program, plain)[0])
