@@ -289,7 +289,7 @@ InterceptKernel::Route InterceptKernel::route(const OperatorHandle& op, Dispatch
   if (is_composite(op, below.highestPriorityTypeId())) return Route::kParts;
   const bool is_skipped =
       viewed && !below.has(DispatchKey::Python) && OpObserver::all_skip_view(*viewed);
-  return is_skipped ? Route::kUnseen : Route::kSeen;
+  return is_skipped ? Route::kSkippedView : Route::kSeen;
 }
 
 void InterceptKernel::operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {

@@ -40,9 +40,10 @@ class InterceptKernel final : public c10::OperatorKernel {
 
   /// What remat does with a call.
   enum class Route {
-    kUnseen,  ///< Passes it on without interception.
-    kParts,   ///< Passes it on, so that its parts are intercepted.
-    kSeen,    ///< Calls operator().
+    kUnseen,       ///< Passes it on without interception.
+    kSkippedView,  ///< The same, in a scope that need not see the view.
+    kParts,        ///< Passes it on, so that its parts are intercepted.
+    kSeen,         ///< Calls operator().
   };
 
   /// The route of a call of `op` with `keys`. `viewed`: the tensor that a plain view op views, and

@@ -104,6 +104,10 @@ class TypedKernel<Op, kIsView, Result(Args...)> final : public c10::OperatorKern
     switch (kernel_->route(op_, keys, base)) {
       case InterceptKernel::Route::kUnseen: {
         const InterceptionOff off;
+        return op_.redispatch(below, std::forward<Args>(args)...);
+      }
+      case InterceptKernel::Route::kSkippedView: {
+        const InterceptionOff off;
         Result result = op_.redispatch(below, std::forward<Args>(args)...);
         if constexpr (kIsView) adopt_copy(*base, result);
         return result;
