@@ -460,15 +460,18 @@ def test_memory_may_be_exchanged_and_given_back_between_steps(policy, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("policy", [None, ["*"], ["aten::exp"]], ids=["none", "all", "some"])
+@pytest.mark.parametrize("policy", ["none", "all", "some", "offload"])
 def test_a_result_that_was_given_other_memory_raises(policy, engine):
     x = leaf(4)
+    offload = remat.PolicyTable().op("*", remat.CheckpointPolicy.OFFLOAD)
+    table = {"none": None, "all": ["*"], "some": ["aten::exp"], "offload": offload}[policy]
+    options = {"policy": table, "offload_store": remat.host_memory_store()}
 
     def fn(x):
         h = x.exp()
         return h, h.sin()
 
-    h, y = remat.checkpoint(replay=engine, policy=policy, region_name=f"result {engine} {policy}")(fn)(x)
+    h, y = remat.checkpoint(replay=engine, region_name=f"result {engine} {policy}", **options)(fn)(x)
     h.data = torch.full((4,), 5.0)
     with pytest.raises(RuntimeError, match="got other memory"):
         y.sum().backward()
