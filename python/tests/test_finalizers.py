@@ -141,6 +141,20 @@ def test_what_remat_holds_last_dies_unseen(body, depth, words, options):
     assert spoken[0] == 1 <= spoken[1]
 
 
+@all_options
+@pytest.mark.parametrize("by_del", [False, True], ids=["by finalize", "by __del__"])
+def test_what_was_expected_to_be_saved_dies_before_the_next_call_begins(by_del, options):
+    """Plain code would hold it no longer, and a call may need the memory."""
+    seen = []
+
+    def fn(x):
+        cube = power(x, lambda: seen.append("finalizer"), by_del)
+        return remat.native_op(lambda x: seen.append("call") or x.cos(), "call", SAVE)(x) * cube
+
+    remat.checkpoint(**options)(fn)(leaf(3))
+    assert seen == ["finalizer", "call"]
+
+
 IN_CALLS = {
     "views": lambda y, last: mortal(y.exp(), last)[:2].sum() * y,
     "saved": lambda y, last: mortal(y.exp(), last) * y.detach(),
