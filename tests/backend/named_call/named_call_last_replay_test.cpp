@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 #include <tuple>
@@ -32,6 +33,20 @@ struct Probe : torch::autograd::Function<Probe> {
     return grads;
   }
   static inline std::function<void()> probe;
+};
+
+/// x -> 2 x. Its backward notes the memory of the saved tensor that it gets.
+struct NotesSaved : torch::autograd::Function<NotesSaved> {
+  static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& x) {
+    ctx->save_for_backward({x});
+    return x * 2;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list grads) {
+    memory.emplace(ctx->get_saved_variables()[0].storage().getWeakStorageImpl());
+    return {grads[0] * 2};
+  }
+  static inline std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> memory;
 };
 
 /// Two branches that share only the region's function. Bare code reads the result of each branch's
@@ -113,6 +128,24 @@ TEST_CASE("The last replay frees the values that SAVE calls keep", "[backend][na
     CHECK(gone);
     CHECK(same_gradients(run, 2));
     CHECK(run.step.runs == runs_of(engine, 2));
+  }
+}
+
+TEST_CASE("The values of the last replay are freed with their nodes", "[backend][native_op]") {
+  const auto twice = [](const Tensor& t) { return t * 2; };
+  for (const ReplayEngine engine : kEngines) {
+    INFO("engine " << static_cast<int>(engine));
+    const Tensor x = leaf(0.1);
+    const Tensor y = checkpoint({.replay = engine})([&](const Tensor& t) {
+      const Tensor middle = NotesSaved::apply(Probe::apply(t.sin()) + 1);
+      return (native_op(twice, "call", Policy::kSave)(middle) + middle).exp();
+    })(x);
+    bool is_freed = false;
+    NotesSaved::memory.reset();
+    Probe::probe = [&] { is_freed = NotesSaved::memory->expired(); };
+    y.sum().backward();
+    Probe::probe = nullptr;
+    CHECK(is_freed);
   }
 }
 
