@@ -97,6 +97,21 @@ SavedTensorsHooks hooks_that(bool copy) {
               }};
 }
 
+/// Hooks that give back one copy for all tensors that begin at the same address.
+SavedTensorsHooks hooks_that_copy_memory_once() {
+  struct Both {
+    at::Tensor saved;  // Keeps the address taken.
+    at::Tensor copy;
+  };
+  const auto all = std::make_shared<std::map<const void*, Both>>();
+  return {.pack = [all](const at::Tensor& t) -> std::any {
+            Both& both = (*all)[t.const_data_ptr()];
+            if (!both.copy.defined()) both = {.saved = t.detach(), .copy = t.detach().clone()};
+            return both.copy;
+          },
+          .unpack = [](const std::any& copy) { return std::any_cast<const at::Tensor&>(copy); }};
+}
+
 enum class Where { kNowhere, kAround, kInside };
 
 /// `function` as a named call of policy `policy`, in plain code or a region, and under hooks.
@@ -244,6 +259,30 @@ TEST_CASE("A backward does not write what another node has saved", "[backend][ho
     CHECK_THROWS_WITH(step(in_region), ContainsSubstring("modified by an inplace operation"));
     CHECK_THROWS_WITH(step(hooked), ContainsSubstring("nobody writes in backward"));
   }
+}
+
+TEST_CASE("A replay does not begin with what a node has written under hooks",
+          "[backend][native_op][hooks]") {
+  WritesPart::writes = true;
+  const at::Tensor half = at::full({4, 8}, 0.5);
+  const TensorFn fn = [&](const at::Tensor& x) {
+    const at::Tensor part = x.sigmoid();
+    const at::Tensor loss = at::binary_cross_entropy(part, half, {}, at::Reduction::None).exp();
+    const at::Tensor sum = loss + part.sin();  // The backward of sin comes first, and gets `part`.
+    return sum + WritesPart::apply(part, 0);   // This backward comes before that of sin.
+  };
+  const auto hooked = [](const TensorFn& program) {
+    return TensorFn([program](const at::Tensor& x) {
+      const SavedTensorsHooksGuard guard(hooks_that_copy_memory_once());
+      return program(x);
+    });
+  };
+  CHECK_NOTHROW(step(hooked(fn)));
+  // A replay of the second segment would end with an error, as the written values exceed 1.
+  const auto region = checkpoint(
+      {.name = "r", .replay = ReplayEngine::kTape, .cuts = {.positions = {1, 5}, .groups = {}}});
+  check_refused(hooked(region(fn)), "region 'r, segment 2'",
+                "another saved tensor has that memory");
 }
 
 TEST_CASE("A backward under hooks does not write what a nested region's call has saved",
