@@ -137,6 +137,33 @@ TEST_CASE("A step with other ops leaves the plan and is measured when it comes a
   CHECK(warnings.size() == 1);
 }
 
+TEST_CASE("After steps that save nothing, a new kind is not taken for one that begins alike",
+          "[budget][auto]") {
+  Layers layers;
+  bool saves = true;
+  const auto fn = [&](const at::Tensor& x) { return saves ? layers(x) : layers.weight.sum(); };
+  std::vector<std::string> lines;
+  const auto planned = auto_checkpoint(
+      {.name = "layers", .memory_budget = "60%", .progress = [&](const std::string& line) {
+         lines.push_back(line);
+       }})(fn);
+  const auto check = [&](int steps) {
+    for (int i = 0; i < steps; ++i) {
+      const at::Tensor expected = step(fn, layers.weight, rows(64)).second;
+      CHECK(same_bits(step(planned, layers.weight, rows(64)).second, expected));
+    }
+  };
+  check(5);
+  saves = false;
+  check(3);
+  saves = true;
+  layers.extra = 3;
+  check(1);
+  CHECK_THAT(lines.back(), ContainsSubstring("such steps are measured when they come again"));
+  check(5);
+  CHECK(planned.plan().ops.size() == 8 * 4 + 3 + 2);
+}
+
 TEST_CASE("Kinds of steps that take turns are each measured, and run by plans of their own",
           "[budget][auto]") {
   const std::vector<int> turns =
