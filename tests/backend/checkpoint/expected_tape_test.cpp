@@ -491,6 +491,24 @@ TEST_CASE("The value before a write is kept, too, if it was saved unexpectedly",
   }
 }
 
+TEST_CASE("What only ops after a difference read is recomputed", "[backend][cuts]") {
+  bool other = false;
+  const TensorFn fn = [&](const at::Tensor& x) {
+    const at::Tensor a = x.cos();              // 0
+    const at::Tensor b = a.atan();             // 1
+    const at::Tensor c = b.cos().cos();        // 2, which saves b; 3
+    return other ? c.neg() + b : c.exp() + 1;  // 4, 5
+  };
+  const PlannedCuts cuts{{.positions = {1, 4}}, expected_of(fn), /*rest_bytes=*/0};
+  other = true;
+  check_is(check_other(fn, fn, cuts), 4, "aten::exp", "aten::neg");
+  const at::Tensor y = checkpoint(with_cuts(cuts))(fn)(step_input());
+  CHECK(memory_report().bytes == kTensorBytes);  // a
+  OpCounts counts;
+  y.sum().backward();
+  CHECK(counts["aten::atan"] == 1);
+}
+
 TEST_CASE("After a difference, replays start from the values that the remaining segments read",
           "[backend][cuts]") {
   const TensorFn base = chain(kTwelve);
