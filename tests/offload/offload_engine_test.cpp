@@ -477,6 +477,22 @@ TEST_CASE("A forked process can destroy host memory whose threads wait for work"
   CHECK(status == 0);
 }
 
+TEST_CASE("A forked process frees what its parent is still copying", "[offload][cpu]") {
+  const auto memory = host_memory({.link = sim_link({.latency_us = 2e5})});
+  const auto engine = offload_engine({.memories = {memory}, .min_bytes = 0});
+  std::vector<Ticket> tickets = put_three(*engine);  // The last put lets the second leave.
+  REQUIRE(engine->stats().leaving_bytes == 2 * kBytes);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(5);  // ends the child if it hangs
+    tickets.clear();
+    ::_exit(engine->stats().device_bytes == 0 ? 0 : 1);
+  }
+  int status = -1;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+}
+
 TEST_CASE("A forked process has host memory, whatever threads were doing", "[offload]") {
   const auto memory = host_memory();
   std::atomic<bool> ends = false;
