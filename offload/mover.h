@@ -158,7 +158,6 @@ class Mover {
   void prefetch();
   int64_t coming_bytes() const;
   void free_coming();
-  void forget_coming(Garbage& garbage);
   void hold_compute(MovedStorage& moved, const CopyEventPtr& back, const at::Storage& storage);
 
   void forget_here(const MovedStorage& moved);

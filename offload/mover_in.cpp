@@ -98,8 +98,14 @@ at::Storage Mover::fetch_with_room(MovedStorage& moved) {
 // Waits for the copies that fill prefetched storages, so that the memory is free when this returns.
 void Mover::free_coming() {
   Garbage garbage;
-  for (const MovedStorage* const moved : coming_) wait_quietly(moved->back.copy);
-  forget_coming(garbage);
+  for (MovedStorage* const moved : coming_) {
+    wait_quietly(moved->back.copy);
+    moved->whereabouts = Whereabouts::kAway;
+    garbage.push_back({.until = {}, .storage = std::move(moved->here), .block = {}});
+  }
+  stats_.unused_count += static_cast<int64_t>(coming_.size());
+  coming_.clear();
+  for (MovedStorage* const moved : leaving_) moved->is_next = false;
 }
 
 int64_t Mover::coming_bytes() const {
@@ -132,16 +138,6 @@ void Mover::prefetch() {
     coming_.push_back(moved);
     ++stats_.prefetched_count;
   }
-}
-
-void Mover::forget_coming(Garbage& garbage) {
-  for (MovedStorage* const moved : coming_) {
-    moved->whereabouts = Whereabouts::kAway;
-    retire({moved->back.copy, std::move(moved->here), nullptr}, garbage);
-  }
-  stats_.unused_count += static_cast<int64_t>(coming_.size());
-  coming_.clear();
-  for (MovedStorage* const moved : leaving_) moved->is_next = false;
 }
 
 // Called without the mutex, because the host may have to wait for `back`.
