@@ -3,8 +3,11 @@
 // Measured steps: their numbers, and that plans made from them run as predicted.
 #include <torch/torch.h>
 
+#include <ATen/ThreadLocalState.h>
+
 #include <algorithm>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <remat/budget/plan_cuts.h>
@@ -324,6 +327,36 @@ TEST_CASE("What an op in place on a view saves is freed by the node around its o
   const StepProfile profile =
       check_outside({noisy, [](const at::Tensor& y) { return y.square().sum(); }});
   CHECK(slots_of(profile, "torch::autograd::CopySlices") == 2);  // the noise, and its result
+}
+
+/// Makes a graph of its own, through which its backward goes on another thread, as autograd does
+/// where the graph is on another device.
+struct GoesOnAnotherThread : torch::autograd::Function<GoesOnAnotherThread> {
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x) {
+    const at::AutoGradMode enable(true);
+    const at::Tensor inner = x.detach().requires_grad_();
+    const at::Tensor result = inner.exp().sin();
+    ctx->saved_data["inner"] = inner;
+    ctx->saved_data["result"] = result;
+    return result.detach();
+  }
+  static std::vector<at::Tensor> backward(torch::autograd::AutogradContext* ctx,
+                                          const std::vector<at::Tensor>& grads) {
+    std::vector<at::Tensor> inner;
+    std::thread([&, state = at::ThreadLocalState()] {
+      const at::ThreadLocalStateGuard guard(state);
+      inner = torch::autograd::grad({ctx->saved_data["result"].toTensor()},
+                                    {ctx->saved_data["inner"].toTensor()}, {grads[0]});
+    }).join();
+    return inner;
+  }
+};
+
+TEST_CASE("Nodes that run inside of others on another thread free what they have saved",
+          "[budget][cpu]") {
+  const StepProfile profile = profile_of(
+      [](const at::Tensor& x) { return GoesOnAnotherThread::apply(x.sin()).tanh().sum(); });
+  CHECK(slots_of(profile, "torch::autograd::CppNode<remat::GoesOnAnotherThread>") == 2);
 }
 
 // [cpu]: on CUDA lstm_cell() calls other ops.
