@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 import torch
+from programs import leaf
 from same import assert_same
 from torch import nn
 from torch.nn import functional
@@ -67,3 +68,11 @@ def test_an_encoder_layer_is_plain():
         return [dense(y), dense(nested.grad), *[p.grad for p in layer.parameters()]]
 
     assert_same(program, ENGINES["function"])
+
+
+def test_a_hook_that_returns_one_for_a_plain_argument_is_named_as_the_difference():
+    nest = lambda t: torch.nested.nested_tensor(list(t.detach().unbind()))  # noqa: E731
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, nest):
+        y = remat.checkpoint(region_name="r")(lambda x: (x * 2).exp())(leaf(2, 3) * 1)
+    with pytest.raises(remat.ReplayMismatch, match="region 'r', slot 0, op 0: .*A shape differs"):
+        y.sum().backward()
