@@ -99,7 +99,8 @@ class Suite:
         failed = re.findall(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$", output, re.MULTILINE)
         if failed and not timed_out:
             return failed[0]
-        started = re.findall(r"^(\S+\.py::\S+)", output, re.MULTILINE)
+        # The output of a test that crashes follows its name, which may have spaces in its parameters.
+        started = re.findall(r"^(\S+\.py::[^\s\[]+(?:\[.*?\])?)(?=\s|$)", output, re.MULTILINE)
         return started[-1] if started else ""
 
 
