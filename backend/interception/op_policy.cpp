@@ -104,7 +104,7 @@ bool run_in_segment(StaticDecision& decision, const OpInfo& op, bool is_composit
                     torch::jit::Stack& stack, c10::function_ref<void()> run) {
   Scope* const scope = Scope::innermost_with_calls();
   SegmentPolicies* const segments = scope ? scope->segments() : nullptr;
-  const RegionPolicy* const policy = segments ? segments->enter() : nullptr;
+  const RegionPolicy* const policy = segments ? segments->enter(op) : nullptr;
   if (!policy) return false;
   const OpCall call(op, stack);
   if (is_cacheable_cast(call)) return false;

@@ -52,13 +52,19 @@ void TapeRecorder::note_streams(const OpCall& call) {
     values_.give_up(call, "another stream or current device than the region began with");
 }
 
+// Views that a Python handler makes begin no segment, because a step profile does not count them.
+void TapeRecorder::enter_segment(const OpInfo& next) {
+  if (gave_up() || op_.runs || (slots_.in_handled() && next.is_plain_view())) return;
+  const size_t number = tape_.records().size();
+  if (cutter_->begins(number)) cutter_->enter_next(number);
+}
+
 void TapeRecorder::before_op(const OpCall& call) {
   if (gave_up()) return;
   if (op_.runs) return values_.give_up("an op that threw, after which the function went on");
   const OpInfo& info = call.info();
   if (info.is_communication()) return values_.give_up(call, "a collective that replays call again");
-  // Views that a Python handler makes begin no segment, because a step profile does not count them.
-  if (cutter_ && !(slots_.in_handled() && info.is_plain_view())) enter_segment();
+  if (cutter_) enter_segment(info);
   op_.runs = true;
   op_.has_run = false;
   op_.given.clear();
@@ -143,7 +149,7 @@ void TapeRecorder::add_ref(const OpCall& call, size_t i, const at::Tensor& tenso
 void TapeRecorder::begin_handled(const OpCall& call) {
   if (gave_up()) return;
   if (op_.runs) return values_.give_up("an op that threw, after which the function went on");
-  if (cutter_) enter_segment();
+  if (cutter_) enter_segment(call.info());
   slots_.begin_handled(call);
 }
 

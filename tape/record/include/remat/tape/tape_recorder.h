@@ -53,8 +53,8 @@ class TapeRecorder final : public SegmentPolicies {
   void give_up(const std::string& what) { values_.give_up(what); }
 
   // Call it before an op on a cut tape, because a segment may begin with that op.
-  const RegionPolicy* enter() override {
-    enter_segment();
+  const RegionPolicy* enter(const OpInfo& next) override {
+    enter_segment(next);
     return cutter_->policy();
   }
   void save_next(Policy policy) override { op_.save_next = policy; }
@@ -87,10 +87,7 @@ class TapeRecorder final : public SegmentPolicies {
   void finish(OutsideLog& outside);
 
  private:
-  void enter_segment() {
-    const size_t number = tape_.records().size();
-    if (!gave_up() && !op_.runs && cutter_->begins(number)) cutter_->enter_next(number);
-  }
+  void enter_segment(const OpInfo& next);
   void add_argument(const OpCall& call, size_t i);
   void add_ref(const OpCall& call, size_t i, const at::Tensor& tensor);
   void make_memory_here(const at::Tensor& tensor, TapeRef& ref);
