@@ -126,6 +126,8 @@ void run_adopted(const OperatorHandle& op, const OpInfo& info, DispatchKeySet be
   c10::SmallVector<const void*, 8> given;
   for_each_argument_tensor(
       call, [&](size_t, const at::Tensor& tensor) { given.push_back(memory_of(tensor)); });
+  // A replay adopts this tensor too, which torch.tensor() in a handler has made without an op.
+  if (is_shown && info.is_lift()) for_each_tensor(call.argument(0), &OpObserver::all_adopt_part);
   if (is_shown) OpObserver::all_before_part(call);
   auto threw = c10::make_scope_exit([&] {
     if (is_shown) OpObserver::all_op_threw(call);

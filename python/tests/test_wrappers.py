@@ -104,10 +104,29 @@ class Negated(Opaque):
         return result
 
 
+class Summed(Opaque):
+    """Its handler of neg() makes a number by an op that calls no other op."""
+
+    make = torch.scalar_tensor
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.neg.default:
+            return cls(cls.make(-args[0].inner.sum().item()))
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+class SummedAnew(Summed):
+    """Its handler of neg() makes a number without an op; only lift_fresh() is called for it."""
+
+    make = torch.tensor
+
+
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("kind", [*KINDS, "negated", "two deep"])
+@pytest.mark.parametrize("kind", [*KINDS, "negated", "summed", "summed anew", "two deep"])
 def test_what_is_in_a_result_may_be_read(kind, engine):
-    make = {**KINDS, "negated": Negated, "two deep": lambda t: Opaque(Opaque(t))}[kind]
+    makers = {"negated": Negated, "summed": Summed, "summed anew": SummedAnew, "two deep": lambda t: Opaque(Opaque(t))}
+    make = {**KINDS, **makers}[kind]
 
     def part(tensor):
         while isinstance(tensor, (Opaque, TwoTensor)):
@@ -374,3 +393,23 @@ def test_a_handler_that_writes_outside_is_refused_in_the_forward(engine):
     w = Delayed(torch.randn(4, 4))
     with pytest.raises(NotImplementedError, match="region 'r', op aten::mm: .*__torch_dispatch__.*aten::add_"):
         remat.checkpoint(region_name="r", replay=engine)(lambda x: (x @ w).exp())(leaf(4, 4))
+
+
+class Sharing(Opaque):
+    """Its handler of detach() returns the same inner tensor in a new wrapper; its handler of cos() writes its argument."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.detach.default:
+            return cls(args[0].inner)
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        if func is torch.ops.aten.cos.default:
+            args[0].inner.add_(1)
+        return result
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_so_is_one_that_writes_what_a_result_shares_with_a_captured_one(engine):
+    w = Sharing(torch.randn(4))
+    with pytest.raises(NotImplementedError, match="region 'r', op aten::cos: .*writes a tensor from outside by aten::add_"):
+        remat.checkpoint(region_name="r", replay=engine)(lambda x: x.sin() * w.detach().cos().inner)(leaf(4))
