@@ -57,7 +57,8 @@ class REMAT_API SegmentPolicies {
   SegmentPolicies& operator=(const SegmentPolicies&) = delete;
   virtual ~SegmentPolicies() = default;
 
-  /// Called before op `next` runs. Returns the policy of the op's segment; null if it has no policy.
+  /// Called before op `next` runs. Returns the policy of the op's segment; null if it has no
+  /// policy.
   virtual const RegionPolicy* enter(const OpInfo& next) = 0;
 
   /// A rule gives SAVE or OFFLOAD to the next leaf op.
