@@ -232,7 +232,9 @@ class Unwrap(torch.autograd.Function):
 
 
 @pytest.mark.parametrize("policy", [None, "cos"])
-@pytest.mark.parametrize("options", [{"replay": "function"}, {"replay": "tape"}, {"cuts": [1]}, {"cuts": [2]}, {"cuts": [5]}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"replay": "function"}, {"replay": "tape"}, {"cuts": [1]}, {"cuts": [2]}, {"cuts": [5]}], ids=str
+)
 def test_calls_in_the_handler_of_an_op_that_saves_what_it_writes(options, policy):
     if "cuts" in options:
         options = {"replay": "tape", "cuts": remat.Cuts(options["cuts"])}
