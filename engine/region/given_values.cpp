@@ -90,6 +90,21 @@ void GivenValues::check_read(const RegionSaved& saved, const void* memory) const
   }
 }
 
+void GivenValues::check_argument(const void* memory) {
+  std::shared_ptr<GivenValues> values;
+  {
+    const std::lock_guard<std::mutex> lock(tasks_mutex());
+    const auto entry = tasks().find(torch::autograd::get_current_graph_task_id());
+    if (entry != tasks().end()) values = entry->second.lock();
+  }
+  if (!values) return;
+  const std::lock_guard<std::mutex> lock(values->mutex_);
+  for (const Given& given : values->all_) {
+    if (given.memory == memory && given.is_written())
+      given.refuse("and the replay of another region begins with that memory");
+  }
+}
+
 void GivenValues::check_at_end(bool is_retained) {
   std::vector<Given> all;
   {

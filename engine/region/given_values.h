@@ -70,6 +70,9 @@ class GivenValues {
   /// Throws if this backward pass has written a tensor that shared memory with `saved` in the
   /// forward. `memory`: the memory that a node is about to get for `saved`; null if not yet known.
   void check_read(const RegionSaved& saved, const void* memory) const;
+  /// Throws if this thread's backward pass has written `memory`, which hooks have brought back for
+  /// a region's argument, so that the region's replay would begin with other values.
+  static void check_argument(const void* memory);
   /// Call it when the backward pass has succeeded. Throws NotImplementedError if a listed value was
   /// written, or the memory that it had in the forward, and somebody may see the write.
   /// `is_retained`: another backward pass may come.

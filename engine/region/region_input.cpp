@@ -15,6 +15,8 @@
 #include <remat/engine/storage_bytes.h>
 #include <remat/engine/unseen.h>
 
+#include "given_values.h"
+
 namespace remat {
 namespace {
 
@@ -118,6 +120,7 @@ at::Tensor RegionInput::unpacked(const std::string& region_label,
   check_unchanged(is_same_memory && version_->has_other_bytes(tensor), region_label);
   const bool is_copied = !is_same_memory && has_layout(tensor);
   check_unchanged(is_copied && version_->has_other_bytes(storage_.lock()), region_label);
+  if (is_copied) GivenValues::check_argument(memory_of(tensor));
   // Hooks may return the argument with other strides or another alignment, with which ops may round
   // differently.
   const bool has_place = layout_ && has_layout(tensor) && tensor.sizes() == layout_->sizes;

@@ -464,6 +464,45 @@ def test_a_write_to_one_of_two_saved_tensors_of_one_memory_raises_under_hooks(ho
         y.sum().backward()
 
 
+class WritesItsArgument(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        x.mul_(3)
+        return grad * x.sum()
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own copies", "one copy"])
+def test_a_replay_that_begins_with_what_another_region_has_written_under_hooks_raises(shared):
+    def step(wrap):
+        copies = {}
+
+        def pack(tensor):
+            copy = tensor.detach().clone()
+            return copies.setdefault(tensor.data_ptr(), copy) if shared else copy
+
+        x = torch.linspace(-1, 1, 4, requires_grad=True)
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda copy: copy):
+            both = x + 1
+            y = wrap(lambda t: (t + 1).exp())(both) + wrap(WritesItsArgument.apply)(both)
+        del both
+        y.sum().backward()
+        return [x.grad]
+
+    wrap = remat.checkpoint(replay="function")
+    if shared:
+        with pytest.raises(NotImplementedError, match="the replay of another region begins with that memory"):
+            step(wrap)
+    else:
+        for want, got in zip(step(plain), step(wrap), strict=True):
+            assert torch.equal(want, got)
+
+
 class WritesAView(torch.autograd.Function):
     """Saves a view of its argument, which autograd counts as a leaf, and writes it in backward."""
 
