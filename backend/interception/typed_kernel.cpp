@@ -3,31 +3,20 @@
 // The ops that have unboxed kernels, and those kernels.
 #include "typed_kernel.h"
 
-#include <ATen/ops/adaptive_avg_pool2d_ops.h>
 #include <ATen/ops/alias_ops.h>
-#include <ATen/ops/avg_pool1d_ops.h>
 #include <ATen/ops/batch_norm_ops.h>
 #include <ATen/ops/chunk_ops.h>
 #include <ATen/ops/contiguous_ops.h>
-#include <ATen/ops/conv1d_ops.h>
 #include <ATen/ops/conv2d_ops.h>
 #include <ATen/ops/cross_entropy_loss_ops.h>
 #include <ATen/ops/detach_ops.h>
 #include <ATen/ops/dropout_ops.h>
-#include <ATen/ops/einsum_ops.h>
-#include <ATen/ops/expand_as_ops.h>
 #include <ATen/ops/expand_ops.h>
 #include <ATen/ops/flatten_ops.h>
-#include <ATen/ops/group_norm_ops.h>
-#include <ATen/ops/instance_norm_ops.h>
 #include <ATen/ops/layer_norm_ops.h>
 #include <ATen/ops/linear_ops.h>
 #include <ATen/ops/log_softmax_ops.h>
 #include <ATen/ops/matmul_ops.h>
-#include <ATen/ops/max_pool2d_ops.h>
-#include <ATen/ops/movedim_ops.h>
-#include <ATen/ops/narrow_ops.h>
-#include <ATen/ops/nll_loss_ops.h>
 #include <ATen/ops/permute_ops.h>
 #include <ATen/ops/reshape_ops.h>
 #include <ATen/ops/rms_norm_ops.h>
@@ -41,13 +30,9 @@
 #include <ATen/ops/t_ops.h>
 #include <ATen/ops/to_ops.h>
 #include <ATen/ops/transpose_ops.h>
-#include <ATen/ops/type_as_ops.h>
 #include <ATen/ops/unbind_ops.h>
-#include <ATen/ops/unflatten_ops.h>
 #include <ATen/ops/unsqueeze_ops.h>
-#include <ATen/ops/view_as_ops.h>
 #include <ATen/ops/view_ops.h>
-#include <ATen/ops/where_ops.h>
 
 #include <memory>
 #include <utility>
@@ -169,40 +154,22 @@ constexpr TypedOp kTypedOps[] = {
     view<ops::unbind_int>(),
     view<ops::unsqueeze>(),
     view<ops::view>(),
-    composite<ops::adaptive_avg_pool2d>(),
-    composite<ops::avg_pool1d>(),
     composite<ops::batch_norm>(),
     composite<ops::chunk>(),
     composite<ops::contiguous>(),
-    composite<ops::conv1d>(),
     composite<ops::conv2d>(),
     composite<ops::cross_entropy_loss>(),
     composite<ops::dropout>(),
-    composite<ops::einsum>(),
-    composite<ops::expand_as>(),
     composite<ops::flatten_using_ints>(),
-    composite<ops::group_norm>(),
-    composite<ops::instance_norm>(),
     composite<ops::layer_norm>(),
     composite<ops::linear>(),
     composite<ops::log_softmax_int>(),
     composite<ops::matmul>(),
-    composite<ops::max_pool2d>(),
-    composite<ops::movedim_int>(),
-    composite<ops::narrow>(),
-    composite<ops::nll_loss>(),
     composite<ops::reshape>(),
     composite<ops::rms_norm>(),
     composite<ops::scaled_dot_product_attention>(),
     composite<ops::softmax_int>(),
-    composite<ops::to_device>(),
     composite<ops::to_dtype>(),
-    composite<ops::to_dtype_layout>(),
-    composite<ops::to_other>(),
-    composite<ops::type_as>(),
-    composite<ops::unflatten_int>(),
-    composite<ops::view_as>(),
-    composite<ops::where_ScalarOther>(),
 };
 
 }  // namespace
