@@ -77,7 +77,7 @@ void OutsideWatch::note_captured(const at::Tensor& tensor, Origin origin) {
   if (!tensor.requires_grad()) return;
   if (origin.is_outside()) {
     const OutsideStorage& outside = region_.outside()[origin.number()];
-    if (outside.first_tensor()._unsafe_get_target() == tensor.unsafeGetTensorImpl()) return;
+    if (outside.is_first_tensor(tensor)) return;
     const torch::autograd::Node* const node = current_node(tensor);
     if (!outside.is_written() && node && region_.nodes().contains(*node)) return;
   }

@@ -45,9 +45,7 @@ class OutsideWatch {
   /// True if see() has nothing to do for an op that only views `tensor`, which is from outside.
   bool knows(const at::Tensor& tensor, Origin origin) const {
     const OutsideStorage& outside = std::as_const(region_).outside()[origin.number()];
-    const bool is_first =
-        outside.first_tensor()._unsafe_get_target() == tensor.unsafeGetTensorImpl();
-    return is_first && !outside.is_received() && !writes_any_;
+    return outside.is_first_tensor(tensor) && !outside.is_received() && !writes_any_;
   }
   /// Call it if the op has `tensor`, a tensor subclass of any origin, as argument `argument`.
   void see_wrapper(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);

@@ -464,12 +464,7 @@ def test_a_write_to_one_of_two_saved_tensors_of_one_memory_raises_under_hooks(ho
         y.sum().backward()
 
 
-class WritesItsArgument(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * 2
-
+class WritesItsArgument(Saves):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors

@@ -39,6 +39,9 @@ class REMAT_API OutsideStorage {
   /// The tensor by which the region met the storage; expired if the tensor is dead.
   using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   const WeakTensor& first_tensor() const { return tensor_; }
+  bool is_first_tensor(const at::Tensor& tensor) const {
+    return tensor_._unsafe_get_target() == tensor.unsafeGetTensorImpl();
+  }
 
   /// Identifies the storage. The address is not reused while this object lives, even if the storage
   /// is freed.
